@@ -1,0 +1,16 @@
+# Every library that the project uses, with the lowest version that it is known to work with.
+# scripts/packages.sh installs them; docs/structure.md says what each is for.
+find_package(Threads REQUIRED)
+find_package(fmt 9.1 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.42)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc>=2.6)
+pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit>=3.1)
+if(MINISGL_TESTS)
+  find_package(GTest 1.12 REQUIRED)
+  enable_testing()
+endif()
