@@ -1,0 +1,45 @@
+// Attention of new tokens to a paged KV cache, in flash-attention's arguments.
+// Implementations: kernels/ref/attention.cc (plain), kernels/cpu/.
+
+#pragma once
+
+#include "core/kv_view.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace minisgl::kernels {
+
+/// Decision 9 of the design: keys are walked in tiles of 64 positions and combined in splits of
+/// 512, both counted from position 0, in ascending order, whatever the number of queries. A token's
+/// output is then bitwise the same in prefill, in any chunk, and in decode.
+constexpr std::int32_t kAttentionTile = 64;
+constexpr std::int32_t kAttentionSplit = 512;
+
+struct PagedAttentionArgs {
+  TensorView q;              ///< [T, q_heads, head_dim] f32
+  KvView kv;                 ///< page_size tells how page_table entries map to slots
+  TensorView cu_seqlens_q;   ///< [B + 1] i32: row b's queries are tokens cu[b] .. cu[b + 1]
+  TensorView cache_seqlens;  ///< [B] i32: keys of row b, its new tokens included
+  TensorView page_table;     ///< [B, max_pages] i32, in PAGES: key p of row b is in slot
+                             ///< page_table[b, p / page_size] * page_size + p % page_size
+  float scale = 0;           ///< usually head_dim^-0.5
+  std::int32_t max_seqlen_q = 0;
+  std::int32_t max_seqlen_k = 0;
+  TensorView out;            ///< [T, q_heads, head_dim] f32
+};
+
+/// out[t, h] = softmax(scale * q[t, h] . K) V over the keys that t may see: query i of row b (of n)
+/// sees keys 0 .. cache_seqlens[b] - n + i. Query head h reads KV head h / (q_heads / kv_heads).
+/// head_dim is any multiple of 8 up to 256; KV is f32 (narrower types: the same contract).
+///
+/// Timing   enqueued on `stream`; temporary memory from `workspace` (paged_attention_workspace_bytes);
+///          does not allocate and does not synchronise.
+/// Errors   Error if shapes or types disagree, or q_heads is not a multiple of kv_heads.
+void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream);
+
+/// Bytes of workspace for a step of `num_tokens` tokens whose longest row has `max_seqlen_k` keys.
+std::int64_t paged_attention_workspace_bytes(std::int64_t num_tokens, std::int32_t q_heads,
+                                             std::int32_t head_dim, std::int64_t max_seqlen_k,
+                                             int num_threads);
+
+}  // namespace minisgl::kernels
