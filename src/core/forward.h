@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/batch.h"
-#include "core/kv_view.h"
+#include "tensor/kv_view.h"
 #include "tensor/arena.h"
 #include "tensor/stream.h"
 

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "core/kv_view.h"
+#include "tensor/kv_view.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "core/kv_view.h"
+#include "tensor/kv_view.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
