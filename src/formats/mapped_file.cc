@@ -1,0 +1,73 @@
+#include "formats/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/math.h"
+#include "minisgl/error.h"
+
+namespace minisgl {
+namespace {
+
+/// Closes on every way out of the constructor; the mapping outlives the descriptor.
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const auto fail = [&path](const std::string& why) {
+    throw Error("cannot read " + path.string() + ": " + why);
+  };
+  // O_NONBLOCK: opening a pipe that nobody writes must be an error below, not a wait for ever.
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) fail(std::strerror(errno));
+  struct stat status {};
+  if (::fstat(file.fd, &status) != 0) fail(std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) fail("it is a folder, expected a file");
+  if (!S_ISREG(status.st_mode)) fail("it is not a regular file");
+  if (status.st_size == 0) return;  // mmap refuses length 0; the format says what is missing
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (memory == MAP_FAILED) fail(std::strerror(errno));
+  data_ = static_cast<const std::byte*>(memory);
+  size_ = size;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MappedFile::drop(std::span<const std::byte> part) const {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = round_up(reinterpret_cast<std::uintptr_t>(part.data()), page);
+  const auto end = round_down(reinterpret_cast<std::uintptr_t>(part.data() + part.size()), page);
+  // Only advice: when it fails the pages stay, which costs memory and nothing else.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace minisgl
