@@ -1,0 +1,70 @@
+// The one place that joins text, scheduler and ranks, as its callers (server, shell, offline API)
+// see it.
+
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/types.h"
+#include "core/request.h"
+#include "minisgl/sampling_params.h"
+#include "scheduler/scheduler.h"
+#include "tokenizer/marked_text.h"
+
+namespace minisgl {
+
+struct GenerateRequest {
+  /// Raw text (special tokens in it are parsed, BOS is added), token ids as they are, or a rendered
+  /// chat (no BOS added: the template writes it).
+  std::variant<std::string, std::vector<TokenId>, MarkedText> prompt;
+  /// max_tokens < 0 means here: until the context ends.
+  SamplingParams sampling;
+  /// The request's field that errors about the prompt name: "prompt" or "messages".
+  std::string param = "prompt";
+};
+
+/// What an answer gained. Delivered on the scheduler's thread, in order: a receiver must be quick
+/// and must not throw.
+struct GenerateUpdate {
+  std::string text;             ///< whole characters; never part of a stop string
+  std::vector<TokenId> tokens;  ///< the tokens of this update, an end token included
+  /// Not kNone in the last update only.
+  FinishReason finish = FinishReason::kNone;
+  /// Of the whole answer so far. cached_tokens of the prompt were taken from the prefix cache.
+  int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  std::string error;  ///< for kError
+};
+
+/// Text in, text out. All members may be called by any thread.
+class Generator {
+ public:
+  virtual ~Generator() = default;
+
+  /// Tokenizes (on the caller's thread) and queues. `on_update` is called until an update has a
+  /// finish reason; it may be called before submit() returns. Throws RequestError at once for a
+  /// request that cannot be served; then `on_update` is never called.
+  virtual RequestId submit(GenerateRequest request,
+                           std::function<void(GenerateUpdate)> on_update) = 0;
+  /// Ends a request, waiting or running; its last update has kAbort. Unknown and finished ids are
+  /// ignored.
+  virtual void abort(RequestId id) = 0;
+
+  /// The prompt of a chat: OpenAI `messages` (array), `tools` (array or null), `kwargs` (object or
+  /// null: further variables of the template). Throws RequestError for messages that the template
+  /// or the model cannot take.
+  virtual MarkedText render_chat(const nlohmann::ordered_json& messages,
+                                 const nlohmann::ordered_json& tools,
+                                 const nlohmann::ordered_json& kwargs,
+                                 bool add_generation_prompt) const = 0;
+
+  virtual std::string model_name() const = 0;  ///< the id under which the model is served
+  virtual int max_seq_len() const = 0;         ///< tokens, prompt and answer together
+  virtual int vocab_size() const = 0;          ///< token ids are in [0, vocab_size)
+  virtual SchedulerStats stats() const = 0;
+};
+
+}  // namespace minisgl
