@@ -31,7 +31,19 @@ constexpr std::uint64_t kMinEntryBytes = 8 + 1 + 4 + 1;
 constexpr std::uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
 enum class ValueType : std::uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64,
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
 };
 
 /// A tensor type by its number in the file; `dtype` is meaningful when `supported`.
@@ -267,8 +279,7 @@ TensorEntry read_tensor_entry(Reader& in) {
 }
 
 int read_version(Reader& in, const MappedFile& file) {
-  if (!has_magic(file))
-    in.fail("not a GGUF file: it is " + describe_content(file.bytes()));
+  if (!has_magic(file)) in.fail("not a GGUF file: it is " + describe_content(file.bytes()));
   in.take(kMagic.size(), "the magic");
   const auto version = in.number<std::uint32_t>("the version");
   if (version == 2 || version == 3) return static_cast<int>(version);
@@ -316,10 +327,16 @@ void check_layout(const Reader& in, std::vector<TensorEntry>& entries, std::uint
 }
 
 std::string kind_of(const GgufValue& value) {
-  constexpr std::string_view kKinds[] = {
-      "an integer", "an integer", "a float", "a bool", "a string",
-      "an array of integers", "an array of integers", "an array of floats", "an array of bools",
-      "an array of strings"};
+  constexpr std::string_view kKinds[] = {"an integer",
+                                         "an integer",
+                                         "a float",
+                                         "a bool",
+                                         "a string",
+                                         "an array of integers",
+                                         "an array of integers",
+                                         "an array of floats",
+                                         "an array of bools",
+                                         "an array of strings"};
   static_assert(std::size(kKinds) == std::variant_size_v<GgufValue>);
   return std::string(kKinds[value.index()]);
 }

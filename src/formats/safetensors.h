@@ -29,9 +29,9 @@ class SafetensorsFile {
 };
 
 /// All tensors of a checkpoint folder: the shards that model.safetensors.index.json names, and no
-/// other file; without an index every *.safetensors file (consolidated.safetensors only when alone).
-/// Throws Error naming a shard that is missing, a tensor missing from its shard, or one that is
-/// in two files.
+/// other file; without an index every *.safetensors file (consolidated.safetensors only when
+/// alone). Throws Error naming a shard that is missing, a tensor missing from its shard, or one
+/// that is in two files.
 class SafetensorsFolder {
  public:
   explicit SafetensorsFolder(const std::filesystem::path& folder);
