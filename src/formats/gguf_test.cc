@@ -363,7 +363,7 @@ TEST_F(GgufTest, ADamagedFileIsReadOrRefusedButNeverReadPastItsEnd) {
   const std::string whole = small_file().data();
   testing_util::Random random(1);
   int refused = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::string damaged = whole;
     for (std::int64_t n = random.between(1, 3); n > 0; --n) {
       const auto at =
@@ -384,7 +384,7 @@ TEST_F(GgufTest, ADamagedFileIsReadOrRefusedButNeverReadPastItsEnd) {
       EXPECT_THAT(e.what(), HasSubstr("x.gguf"));
     }
   }
-  EXPECT_GT(refused, 300);
+  EXPECT_GT(refused, 100);
 }
 
 TEST_F(GgufTest, IsGgufLooksAtTheMagicOnly) {

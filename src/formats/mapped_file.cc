@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -63,6 +64,10 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 void MappedFile::drop(std::span<const std::byte> part) const {
+  const std::less_equal<const std::byte*> not_after;  // `<=` is undefined across objects
+  if (data_ == nullptr || part.empty() || !not_after(data_, part.data()) ||
+      !not_after(part.data() + part.size(), data_ + size_))
+    return;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = round_up(reinterpret_cast<std::uintptr_t>(part.data()), page);
   const auto end = round_down(reinterpret_cast<std::uintptr_t>(part.data() + part.size()), page);

@@ -21,7 +21,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::filesystem::path& path() const { return path_; }
 
-  /// The pages that lie wholly in `part` leave memory; reading them again reads the file.
+  /// The pages that lie wholly in `part` leave this process's memory; reading them again reads the
+  /// file. Does nothing for memory that is not of this mapping.
   void drop(std::span<const std::byte> part) const;
 
  private:
