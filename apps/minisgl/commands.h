@@ -1,0 +1,33 @@
+// The subcommands of the minisgl program. Each adds its flags to `app` and returns what runs it:
+// the exit code. Results go to standard output and nothing else does.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "minisgl/llm.h"
+
+namespace minisgl::app {
+
+using Command = std::function<int()>;
+
+Command add_serve(CLI::App& app);
+Command add_generate(CLI::App& app);
+Command add_shell(CLI::App& app);
+Command add_bench(CLI::App& app);
+Command add_tokenize(CLI::App& app);
+Command add_detokenize(CLI::App& app);
+Command add_render(CLI::App& app);
+Command add_perplexity(CLI::App& app);
+
+/// --model, required: a GGUF file or a Hugging Face folder.
+void add_model_flag(CLI::App& app, std::string& model);
+/// All that LlmOptions holds, --model included.
+void add_engine_flags(CLI::App& app, LlmOptions& options);
+
+/// All of standard input.
+std::string read_standard_input();
+
+}  // namespace minisgl::app

@@ -1,0 +1,193 @@
+// generate: one prompt, streamed, or a file of requests.
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/log.h"
+#include "commands.h"
+#include "llm/generate_all.h"
+#include "llm/local_generator.h"
+#include "llm/sampling_json.h"
+
+namespace minisgl::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  LlmOptions llm;
+  std::string prompt;
+  std::string input;
+  bool chat = false;
+  bool json = false;
+  SamplingParams sampling;
+  std::int64_t seed = -1;
+};
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string to_json_line(std::size_t index, const Completion& c) {
+  Json line = {{"index", index},
+               {"text", c.text},
+               {"token_ids", c.token_ids},
+               {"finish_reason", c.finish_reason},
+               {"usage",
+                {{"prompt_tokens", c.prompt_tokens},
+                 {"completion_tokens", c.completion_tokens},
+                 {"total_tokens", c.prompt_tokens + c.completion_tokens},
+                 {"prompt_tokens_details", {{"cached_tokens", c.cached_tokens}}}}}};
+  if (!c.error.empty()) line["error"] = c.error;
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+GenerateRequest chat_request(const Generator& generator, const Json& messages, const Json& line) {
+  const auto field = [&](const char* name) { return line.contains(name) ? line[name] : Json(); };
+  return {.prompt = generator.render_chat(messages, field("tools"), field("chat_template_kwargs"), true),
+          .sampling = {},
+          .param = "messages"};
+}
+
+/// One line of an input file. Throws Error saying what is wrong with it.
+GenerateRequest parse_line(const Generator& generator, const std::string& text, const SamplingParams& defaults) {
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) throw Error("not a JSON object");
+  const int kinds = static_cast<int>(line.contains("prompt")) + static_cast<int>(line.contains("token_ids")) +
+                    static_cast<int>(line.contains("messages"));
+  if (kinds != 1) throw Error("exactly one of \"prompt\", \"token_ids\" and \"messages\" is needed");
+  GenerateRequest request;
+  if (line.contains("messages")) {
+    request = chat_request(generator, line["messages"], line);
+  } else if (line.contains("prompt")) {
+    if (!line["prompt"].is_string()) throw Error("\"prompt\" is not a string");
+    request.prompt = line["prompt"].get<std::string>();
+  } else {
+    if (!line["token_ids"].is_array()) throw Error("\"token_ids\" is not an array");
+    std::vector<TokenId> ids;
+    for (const Json& id : line["token_ids"]) {
+      if (!id.is_number_integer()) throw Error("\"token_ids\" holds " + id.dump() + ", which is not an integer");
+      ids.push_back(id.get<TokenId>());
+    }
+    request.prompt = std::move(ids);
+  }
+  request.sampling = line.contains("sampling") ? sampling_from_json(line["sampling"], defaults) : defaults;
+  return request;
+}
+
+/// Prints the lines in the order of the input as soon as they can be.
+class OrderedOutput {
+ public:
+  explicit OrderedOutput(bool json) : json_(json) {}
+  void add(std::size_t index, const Completion& completion) {
+    waiting_[index] = json_ ? to_json_line(index, completion)
+                            : (completion.error.empty() ? completion.text : "error: " + completion.error) + "\n";
+    for (auto next = waiting_.find(next_); next != waiting_.end(); next = waiting_.find(++next_)) {
+      print(next->second);
+      waiting_.erase(next);
+    }
+  }
+
+ private:
+  bool json_;
+  std::size_t next_ = 0;
+  std::map<std::size_t, std::string> waiting_;
+};
+
+int generate_file(const Options& options) {
+  std::ifstream file(options.input);
+  if (!file) throw Error("cannot read " + options.input);
+  LocalGenerator generator(options.llm);
+  std::vector<GenerateRequest> requests;
+  std::vector<std::size_t> indices;  // of the requests among the lines
+  OrderedOutput output(options.json);
+  bool failed = false;
+  std::string text;
+  for (std::size_t index = 0; std::getline(file, text);) {
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      requests.push_back(parse_line(generator, text, options.sampling));
+      indices.push_back(index);
+    } catch (const Error& e) {
+      failed = true;
+      output.add(index, {.finish_reason = "error", .error = e.what()});
+    }
+    ++index;
+  }
+  const std::vector<Completion> done = generate_all(
+      generator, std::move(requests), [&](std::size_t i, const Completion& c) { output.add(indices[i], c); });
+  failed |= std::any_of(done.begin(), done.end(), [](const Completion& c) { return c.finish_reason == "error"; });
+  return failed ? 1 : 0;
+}
+
+int generate_one(const Options& options) {
+  LocalGenerator generator(options.llm);
+  GenerateRequest request{.prompt = options.prompt};
+  if (options.chat)
+    request = chat_request(generator, Json::array({{{"role", "user"}, {"content", options.prompt}}}), Json::object());
+  request.sampling = options.sampling;
+
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  Completion whole;
+  generator.submit(std::move(request), [&](GenerateUpdate update) {
+    if (!options.json) print(update.text);
+    const std::lock_guard lock(mutex);
+    whole.text += update.text;
+    whole.token_ids.insert(whole.token_ids.end(), update.tokens.begin(), update.tokens.end());
+    whole.prompt_tokens = update.prompt_tokens;
+    whole.cached_tokens = update.cached_tokens;
+    whole.completion_tokens = update.completion_tokens;
+    whole.finish_reason = to_string(update.finish);
+    whole.error = update.error;
+    done = update.finish != FinishReason::kNone;
+    if (done) ended.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  ended.wait(lock, [&] { return done; });
+  print(options.json ? to_json_line(0, whole) : "\n");
+  if (!whole.error.empty()) throw Error(whole.error);
+  return 0;
+}
+
+}  // namespace
+
+Command add_generate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  SamplingParams& s = options->sampling;
+  add_engine_flags(app, options->llm);
+  auto* prompt = app.add_option("--prompt", options->prompt, "Text to continue; the answer is streamed");
+  app.add_flag("--chat", options->chat, "The prompt is a user's message: apply the chat template")->needs(prompt);
+  app.add_option("--input", options->input,
+                 "JSON lines: each an object with prompt, token_ids or messages, and sampling")->excludes(prompt);
+  app.add_flag("--json", options->json, "Print one JSON object for each answer");
+  app.add_option("--max-tokens", s.max_tokens, "Length of an answer at most")->capture_default_str();
+  app.add_option("--temperature", s.temperature, "0: the most likely token")->capture_default_str();
+  app.add_option("--top-k", s.top_k, "Keep the k most likely tokens; -1: all")->capture_default_str();
+  app.add_option("--top-p", s.top_p, "Keep the most likely tokens with this sum")->capture_default_str();
+  app.add_option("--min-p", s.min_p, "Keep tokens with at least this share of the likeliest")->capture_default_str();
+  app.add_option("--seed", options->seed, "Repeatable draws");
+  app.add_flag("--ignore-eos", s.ignore_eos, "Go on after an end-of-sequence token");
+  app.add_option("--stop", s.stop, "Text that ends an answer; may be given several times");
+  return [options, prompt] {
+    if (options->seed >= 0) options->sampling.seed = static_cast<std::uint64_t>(options->seed);
+    if (prompt->count() == 0 && options->input.empty()) {
+      std::fputs("minisgl: generate needs --prompt TEXT or --input FILE (see minisgl generate --help)\n", stderr);
+      return 2;
+    }
+    log::set_level(log::Level::kWarning);  // the answer is what the user wants to see
+    return options->input.empty() ? generate_one(*options) : generate_file(*options);
+  };
+}
+
+}  // namespace minisgl::app

@@ -1,0 +1,74 @@
+// Text generation for an embedding program: load a model once, ask it many times.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minisgl/error.h"
+#include "minisgl/sampling_params.h"
+
+namespace minisgl {
+
+/// What can be chosen when a model is loaded. The defaults suit a CPU.
+struct LlmOptions {
+  std::string model;                      ///< a GGUF file, or a Hugging Face folder
+  int num_threads = 0;                    ///< 0: one for each processor that the process may use
+  std::string compute = "exact";          ///< "exact": activations and KV cache are f32
+  std::string simd = "auto";              ///< "plain", "avx2", "avx512"
+  std::string attention_backend = "auto";
+  std::string cache_type = "radix";       ///< prefix cache: "radix" or "naive"
+  std::int32_t page_size = 1;             ///< tokens of a KV page
+  std::int32_t num_pages = 0;             ///< 0: from the available memory
+  double memory_ratio = 0.5;              ///< share of the available memory for the KV cache
+  std::int32_t max_running_requests = 256;
+  std::int32_t max_seq_len = 0;           ///< prompt and answer together; 0: as the model was trained
+  std::int32_t max_prefill_length = 256;  ///< prompt tokens computed in one step
+  bool overlap = true;                    ///< plan a step while the one before it runs
+  std::string served_model_name;          ///< empty: the file's or folder's name
+};
+
+/// One answer.
+struct Completion {
+  std::string text;
+  std::vector<std::int32_t> token_ids;  ///< the end token included
+  std::string finish_reason;            ///< "stop", "length", "abort", "error"
+  int prompt_tokens = 0;
+  int cached_tokens = 0;      ///< prompt tokens that came from the prefix cache
+  int completion_tokens = 0;  ///< as many as token_ids
+  std::string error;          ///< why, for "error"
+};
+
+/// A prompt: text, or token ids if there are any.
+struct Prompt {
+  Prompt(std::string prompt_text) : text(std::move(prompt_text)) {}     // NOLINT: "text" is a prompt
+  Prompt(const char* prompt_text) : text(prompt_text) {}                // NOLINT
+  Prompt(std::vector<std::int32_t> ids) : token_ids(std::move(ids)) {}  // NOLINT
+  std::string text;
+  std::vector<std::int32_t> token_ids;
+};
+
+/// A loaded model. Thread-safe: calls from several threads share its batches and prefix cache.
+class Llm {
+ public:
+  /// Throws Error, in one line, when the model cannot be loaded or does not fit.
+  explicit Llm(const LlmOptions& options);
+  ~Llm();
+  Llm(Llm&&) noexcept;
+  Llm& operator=(Llm&&) noexcept;
+
+  /// One completion for each prompt, in order; all are computed together. A prompt that cannot be
+  /// served gets finish_reason "error" and does not disturb the others.
+  std::vector<Completion> generate(std::span<const Prompt> prompts, const SamplingParams& sampling);
+  /// With parameters of its own for each prompt.
+  std::vector<Completion> generate(std::span<const Prompt> prompts, std::span<const SamplingParams> sampling);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,302 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/math.h"
+#include "engine/memory_plan.h"
+#include "kernels/gather.h"
+#include "kernels/sampling.h"
+
+namespace minisgl {
+namespace {
+
+/// The arrays of a step, one after the other in a block of memory: on the host and, with the same
+/// layout, on the device.
+struct StepArrays {
+  TensorView token_ids, positions, out_locs;  // [num_tokens] i32
+  TensorView logit_rows, sample_rows;         // [num_samples] i32; sample_rows: page-table rows
+  TensorView decode_rows;                     // [num_decode] i32: page-table rows
+  kernels::SamplingRow* sampling = nullptr;   // [num_samples]
+  std::int64_t bytes = 0;                     // of all of them
+};
+
+StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples, std::int64_t decode) {
+  constexpr std::int64_t kAlignment = 64;
+  StepArrays arrays;
+  const auto place = [&](std::int64_t bytes) {
+    std::byte* at = block + arrays.bytes;
+    arrays.bytes += round_up(bytes, kAlignment);
+    return at;
+  };
+  const auto ints = [&](std::int64_t count) {
+    return TensorView(place(count * 4), {count}, DType::kI32);
+  };
+  arrays.token_ids = ints(tokens);
+  arrays.positions = ints(tokens);
+  arrays.out_locs = ints(tokens);
+  arrays.logit_rows = ints(samples);
+  arrays.sample_rows = ints(samples);
+  arrays.decode_rows = ints(decode);
+  arrays.sampling = reinterpret_cast<kernels::SamplingRow*>(
+      place(samples * static_cast<std::int64_t>(sizeof(kernels::SamplingRow))));
+  return arrays;
+}
+
+/// Tokens that token_logprobs() scores at a time: bounds its logits to kScoreChunk * vocab.
+constexpr std::int32_t kScoreChunk = 256;
+
+/// log softmax(logits)[target], in double.
+double log_probability(const float* logits, std::int64_t vocab, TokenId target) {
+  const float top = *std::max_element(logits, logits + vocab);
+  double sum = 0;
+  for (std::int64_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(logits[i]) - top);
+  return logits[target] - top - std::log(sum);
+}
+
+}  // namespace
+
+struct Engine::Slot {
+  Slot(const ExecutorLimits& limits, Stream& stream)
+      : host(block_bytes(limits)),
+        device(block_bytes(limits)),
+        host_tokens({limits.max_rows}, DType::kI32),
+        device_tokens({limits.max_rows}, DType::kI32),
+        done(stream.make_event()) {}
+
+  static std::size_t block_bytes(const ExecutorLimits& limits) {
+    return static_cast<std::size_t>(
+        lay_out(nullptr, limits.max_step_tokens, limits.max_rows, limits.max_rows).bytes);
+  }
+
+  Buffer host;  // staging; written by launch(), read by the copy
+  Buffer device;
+  StepArrays arrays;  // of the step in this slot, on the device
+  Tensor host_tokens, device_tokens;
+  std::unique_ptr<Event> done;
+  bool in_flight = false;
+};
+
+Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
+    : model_(std::move(model)), config_(std::move(config)) {
+  const ModelConfig& m = model_->config();
+  if (config_.num_threads <= 0) config_.num_threads = available_processors();
+  check(config_.page_size >= 1, "--page-size must be at least 1");
+  check(config_.max_running_requests >= 1, "--max-running-requests must be at least 1");
+  check(config_.prefill_budget_tokens >= 1, "--max-prefill-length must be at least 1");
+  const std::int64_t context = config_.max_seq_len > 0 ? config_.max_seq_len : m.max_position_embeddings;
+  if (context > m.max_position_embeddings)
+    throw Error("--max-seq-len-override " + std::to_string(context) + " is longer than the model's context of " +
+                std::to_string(m.max_position_embeddings) + " tokens");
+
+  KvPoolConfig pool{.num_layers = static_cast<std::int32_t>(m.num_layers),
+                    .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
+                    .head_dim = static_cast<std::int32_t>(m.head_dim),
+                    .num_pages = 0,
+                    .page_size = config_.page_size,
+                    .dtype = DType::kF32,
+                    .device = kCpu};
+  const KvPlan plan = plan_kv_cache({.bytes_per_page = KvPool::bytes_per_page(pool),
+                                     .page_size = config_.page_size,
+                                     .max_rows = config_.max_running_requests,
+                                     .max_seq_len = static_cast<std::int32_t>(context),
+                                     .available_bytes = available_memory_bytes(),
+                                     .memory_ratio = config_.memory_ratio,
+                                     .num_pages_override = config_.num_pages});
+  limits_ = {.num_pages = plan.num_pages,
+             .page_size = config_.page_size,
+             .max_rows = config_.max_running_requests,
+             .max_seq_len = plan.max_seq_len,
+             .max_step_tokens = config_.prefill_budget_tokens + config_.max_running_requests,
+             .vocab_size = static_cast<std::int32_t>(m.vocab_size)};
+
+  pool.num_pages = plan.num_pages;
+  kv_pool_ = std::make_unique<KvPool>(pool);
+  attention_ = make_attention_backend(
+      config_.attention_backend, {.num_heads = static_cast<std::int32_t>(m.num_heads),
+                                  .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
+                                  .head_dim = static_cast<std::int32_t>(m.head_dim),
+                                  .scale = 1.0F / std::sqrt(static_cast<float>(m.head_dim)),
+                                  .page_size = config_.page_size,
+                                  .max_seq_len_tokens = limits_.max_seq_len,
+                                  .max_rows = limits_.max_rows,
+                                  .device = kCpu});
+  stream_ = std::make_unique<CpuStream>(config_.num_threads);
+  scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes());
+  logits_ = Tensor({limits_.max_rows, limits_.vocab_size}, DType::kF32, {.lazy = true});
+  last_tokens_ = Tensor({limits_.max_rows + 1}, DType::kI32);
+  for (auto& slot : slots_) slot = std::make_unique<Slot>(limits_, *stream_);
+}
+
+Engine::~Engine() {
+  try {
+    stream_->synchronize();
+  } catch (const std::exception& e) {
+    log::error("the engine stopped with: {}", e.what());
+  }
+}
+
+int Engine::num_threads() const { return config_.num_threads; }
+std::int64_t Engine::kv_pool_bytes() const { return kv_pool_->bytes(); }
+
+/// Runs the largest step on a stream that drops all work and counts what it takes.
+std::int64_t Engine::plan_scratch_bytes() {
+  const std::unique_ptr<CpuStream> dry = CpuStream::make_dry();
+  ScratchArena counting;
+  const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
+  Batch largest;
+  largest.page_table = &table;
+  // One row with the longest context and as many new tokens as fit, then rows of the rest.
+  std::int32_t left = limits_.max_step_tokens;
+  while (left > 0) {
+    const std::int32_t extend = std::min(left, limits_.max_seq_len);
+    largest.rows.push_back({table.dummy_row(), limits_.max_seq_len - extend, limits_.max_seq_len});
+    left -= extend;
+  }
+  largest.num_rows = static_cast<std::int32_t>(largest.rows.size());
+  const std::unique_ptr<AttentionMetadata> metadata = attention_->prepare_metadata(largest, *dry);
+  const std::int64_t logit_rows = std::max(limits_.max_rows, kScoreChunk);
+  const StepArrays arrays = lay_out(nullptr, limits_.max_step_tokens, logit_rows, 0);
+  largest.inputs = {arrays.token_ids, arrays.positions, arrays.out_locs, arrays.logit_rows};
+  ForwardContext ctx{*dry, counting, largest.inputs, *attention_, *metadata, kv_pool_->view()};
+  const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
+  model_->forward(ctx, logits);
+  const std::int64_t sampling = kernels::sampling_workspace_bytes(limits_.max_rows, limits_.vocab_size);
+  constexpr std::int64_t kAlignment = 64;
+  return std::max(counting.peak_bytes(), round_up(sampling, kAlignment));
+}
+
+void Engine::launch(Batch& batch) {
+  Slot& slot = *slots_[next_slot_];
+  check(!slot.in_flight, "a step was launched while ", kSlots, " were in flight");
+  slot.in_flight = true;
+  batch.slot = next_slot_;
+  next_slot_ = (next_slot_ + 1) % kSlots;
+  stage(batch, slot);
+  batch.attention = attention_->prepare_metadata(batch, *stream_);
+  forward(batch, slot);
+  sample(batch, slot);
+}
+
+/// Turns the rows into the arrays that kernels read and starts their upload.
+void Engine::stage(Batch& batch, Slot& slot) {
+  const std::int64_t tokens = batch.num_tokens();
+  const auto samples = static_cast<std::int64_t>(batch.samples.size());
+  check(tokens > 0 && tokens <= limits_.max_step_tokens && samples <= limits_.max_rows, "a step of ", tokens,
+        " tokens and ", samples, " samples does not fit the plan");
+  check(static_cast<std::int64_t>(batch.token_ids.size()) == tokens, "the step has ", batch.token_ids.size(),
+        " token ids for ", tokens, " tokens");
+  const StepArrays host = lay_out(slot.host.data(), tokens, samples, batch.num_decode);
+  slot.arrays = lay_out(slot.device.data(), tokens, samples, batch.num_decode);
+
+  std::memcpy(host.token_ids.data, batch.token_ids.data(), batch.token_ids.size() * sizeof(TokenId));
+  auto* positions = host.positions.as<std::int32_t>();
+  auto* out_locs = host.out_locs.as<std::int32_t>();
+  auto* logit_rows = host.logit_rows.as<std::int32_t>();
+  auto* sample_rows = host.sample_rows.as<std::int32_t>();
+  std::int32_t token = 0;
+  std::size_t sample = 0;
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(batch.rows.size()); ++i) {
+    const BatchRow& row = batch.rows[i];
+    const std::span<const TokenLoc> locs = batch.page_table->row(row.row);
+    for (std::int32_t position = row.cached_len; position < row.device_len; ++position, ++token) {
+      positions[token] = position;
+      out_locs[token] = locs[position];
+    }
+    if (i < batch.num_decode) host.decode_rows.as<std::int32_t>()[i] = row.row.value;
+    if (sample < batch.samples.size() && batch.samples[sample].batch_row == i) {
+      const SampleRow& s = batch.samples[sample];
+      logit_rows[sample] = token - 1;
+      sample_rows[sample] = row.row.value;
+      host.sampling[sample] = {s.temperature, s.top_k, s.top_p, s.min_p, s.seed, static_cast<std::uint64_t>(s.position)};
+      ++sample;
+    }
+  }
+  check(sample == batch.samples.size(), "samples must be in ascending order of existing rows");
+  stream_->copy(slot.device.data(), slot.host.data(), static_cast<std::size_t>(host.bytes));
+  batch.inputs = {slot.arrays.token_ids, slot.arrays.positions, slot.arrays.out_locs, slot.arrays.logit_rows};
+}
+
+void Engine::forward(Batch& batch, Slot& slot) {
+  stream_->submit([this, &batch, arrays = slot.arrays] {
+    // Decode rows come first, one token each: what was drawn for them is on the device only.
+    if (batch.num_decode > 0)
+      kernels::gather(last_tokens_, arrays.decode_rows, batch.inputs.input_ids.slice(0, batch.num_decode), *stream_);
+    ForwardContext ctx{*stream_, *scratch_, batch.inputs, *attention_, *batch.attention, kv_pool_->view()};
+    const TensorView logits = logits_.view().slice(0, static_cast<std::int64_t>(batch.samples.size()));
+    model_->forward(ctx, logits);
+    if (config_.on_logits) config_.on_logits(batch, logits);
+  });
+}
+
+void Engine::sample(Batch& batch, Slot& slot) {
+  const auto samples = static_cast<std::int64_t>(batch.samples.size());
+  if (samples > 0) {
+    const TensorView tokens = slot.device_tokens.view().slice(0, samples);
+    stream_->submit([this, samples, tokens, arrays = slot.arrays] {
+      const ScratchScope scope(*scratch_);
+      const TensorView workspace = scratch_->alloc(
+          {kernels::sampling_workspace_bytes(samples, limits_.vocab_size)}, DType::kU8);
+      kernels::sample(logits_.view().slice(0, samples), arrays.sampling, tokens, workspace, *stream_);
+      kernels::scatter(tokens, arrays.sample_rows, last_tokens_, *stream_);
+    });
+    stream_->copy(slot.host_tokens.view().data, tokens.data, static_cast<std::size_t>(tokens.bytes()));
+  }
+  stream_->record(*slot.done);
+}
+
+std::span<const TokenId> Engine::collect(Batch& batch) {
+  check(batch.slot >= 0 && slots_[batch.slot]->in_flight, "collect() of a step that was not launched");
+  Slot& slot = *slots_[batch.slot];
+  slot.done->synchronize();
+  slot.in_flight = false;
+  batch.slot = -1;
+  batch.attention.reset();
+  return {slot.host_tokens.view().as<TokenId>(), batch.samples.size()};
+}
+
+std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  if (count > limits_.max_seq_len)
+    throw RequestError("the text has " + std::to_string(count) + " tokens, but one window holds only " +
+                       std::to_string(limits_.max_seq_len));
+  PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
+  const RowId row{0};
+  for (std::int64_t i = 0; i < count; ++i) table.row(row)[i] = static_cast<TokenLoc>(i);
+  const std::int64_t vocab = limits_.vocab_size;
+  const std::int64_t chunk = std::min(config_.prefill_budget_tokens, kScoreChunk);
+  const Tensor logits({chunk, vocab}, DType::kF32);
+  std::vector<double> result;
+  for (std::int64_t begin = 0; begin + 1 < count; begin += chunk) {
+    const std::int64_t end = std::min(begin + chunk, count - 1);
+    Batch batch;
+    batch.page_table = &table;
+    batch.rows = {{row, static_cast<std::int32_t>(begin), static_cast<std::int32_t>(end)}};
+    batch.num_rows = 1;
+    batch.token_ids.assign(tokens.begin() + begin, tokens.begin() + end);
+    Slot& slot = *slots_[0];
+    stage(batch, slot);
+    batch.attention = attention_->prepare_metadata(batch, *stream_);
+    const Tensor rows({end - begin}, DType::kI32);
+    for (std::int64_t i = 0; i < end - begin; ++i) rows.view().as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+    batch.inputs.logit_rows = rows;
+    std::vector<double> part(static_cast<std::size_t>(end - begin));
+    stream_->submit([&] {
+      ForwardContext ctx{*stream_, *scratch_, batch.inputs, *attention_, *batch.attention, kv_pool_->view()};
+      const TensorView out = logits.view().slice(0, end - begin);
+      model_->forward(ctx, out);
+      as_cpu(*stream_).run([&](ThreadPool& pool) {
+        pool.parallel_for(end - begin, [&](std::int64_t i) {
+          part[i] = log_probability(out.as<float>() + i * vocab, vocab, tokens[begin + i + 1]);
+        });
+      });
+    });
+    stream_->synchronize();
+    result.insert(result.end(), part.begin(), part.end());
+  }
+  return result;
+}
+
+}  // namespace minisgl

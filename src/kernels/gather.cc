@@ -1,0 +1,39 @@
+#include "kernels/gather.h"
+
+#include <cstring>
+
+namespace minisgl::kernels {
+
+void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream) {
+  check_tensor(rows, {y.dim(0)}, DType::kI32, "rows");
+  check_tensor(x, {-1, y.dim(1)}, DType::kF32, "x");
+  check_tensor(y, {-1, -1}, DType::kF32, "y");
+  as_cpu(stream).run([=](ThreadPool&) {
+    const std::int32_t* index = rows.as<std::int32_t>();
+    const auto bytes = static_cast<std::size_t>(y.dim(1)) * sizeof(float);
+    for (std::int64_t i = 0; i < y.dim(0); ++i)
+      std::memcpy(y.as<float>() + i * y.stride(0), x.as<float>() + index[i] * x.stride(0), bytes);
+  });
+}
+
+void gather(TensorView values, TensorView index, TensorView out, Stream& stream) {
+  check_tensor(index, {out.dim(0)}, DType::kI32, "index");
+  check_tensor(values, {-1}, DType::kI32, "values");
+  check_tensor(out, {-1}, DType::kI32, "out");
+  as_cpu(stream).run([=](ThreadPool&) {
+    for (std::int64_t i = 0; i < out.dim(0); ++i)
+      out.as<std::int32_t>()[i] = values.as<std::int32_t>()[index.as<std::int32_t>()[i]];
+  });
+}
+
+void scatter(TensorView in, TensorView index, TensorView values, Stream& stream) {
+  check_tensor(index, {in.dim(0)}, DType::kI32, "index");
+  check_tensor(values, {-1}, DType::kI32, "values");
+  check_tensor(in, {-1}, DType::kI32, "in");
+  as_cpu(stream).run([=](ThreadPool&) {
+    for (std::int64_t i = 0; i < in.dim(0); ++i)
+      values.as<std::int32_t>()[index.as<std::int32_t>()[i]] = in.as<std::int32_t>()[i];
+  });
+}
+
+}  // namespace minisgl::kernels

@@ -1,0 +1,71 @@
+#include "layers/attention.h"
+
+#include <array>
+#include <vector>
+
+#include "attention/backend.h"
+#include "kernels/rope.h"
+
+namespace minisgl::layers {
+namespace {
+
+/// Row i of a half-split projection is row paired_rows(...)[i] of one whose heads store the pair
+/// (d, d + head_dim / 2) as neighbours, as llama.cpp's converter writes them.
+std::vector<std::int32_t> paired_rows(std::int64_t heads, std::int64_t head_dim) {
+  std::vector<std::int32_t> order;
+  for (std::int64_t head = 0; head < heads; ++head)
+    for (std::int64_t d = 0; d < head_dim; ++d)
+      order.push_back(static_cast<std::int32_t>(head * head_dim + (d < head_dim / 2 ? 2 * d : 2 * d - head_dim + 1)));
+  return order;
+}
+
+MergedColumnLinear qkv(const Weights& w, const ModelConfig& c) {
+  std::vector<std::int32_t> q_order;
+  std::vector<std::int32_t> k_order;
+  if (w.source().has_paired_qk_rows()) {
+    q_order = paired_rows(c.num_heads, c.head_dim);
+    k_order = paired_rows(c.num_kv_heads, c.head_dim);
+  }
+  const std::array<Projection, 3> parts{{{"q_proj", c.num_heads * c.head_dim, q_order},
+                                         {"k_proj", c.num_kv_heads * c.head_dim, k_order},
+                                         {"v_proj", c.num_kv_heads * c.head_dim}}};
+  return MergedColumnLinear(w, c.hidden_size, parts, c.qkv_bias);
+}
+
+}  // namespace
+
+RopeAttention::RopeAttention(const Weights& w, const ModelConfig& c, TensorView rope_table, std::int64_t layer)
+    : layer_(layer),
+      num_heads_(c.num_heads / w.shard().world),
+      head_dim_(c.head_dim),
+      rope_table_(rope_table),
+      norm_eps_(static_cast<float>(c.rms_norm_eps)),
+      qkv_(qkv(w, c)),
+      output_(w.scope("o_proj"), c.hidden_size, c.num_heads * c.head_dim) {
+  if (!c.qk_norm) return;
+  q_norm_ = w.scope("q_norm").vector("weight", head_dim_);
+  k_norm_ = w.scope("k_norm").vector("weight", head_dim_);
+}
+
+void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+  const ScratchScope scope(ctx.scratch);
+  const std::int64_t tokens = x.dim(0);
+  const TensorView qkv = ctx.scratch.alloc({tokens, qkv_.out_size()}, DType::kF32);
+  qkv_.forward(x, qkv, ctx);
+  const TensorView q = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, DType::kF32);
+  kernels::qk_norm_rope_store({.qkv = qkv,
+                               .positions = ctx.inputs.positions,
+                               .out_locs = ctx.inputs.out_locs,
+                               .rope_table = rope_table_,
+                               .q_norm = q_norm_,
+                               .k_norm = k_norm_,
+                               .norm_eps = norm_eps_,
+                               .q = q,
+                               .kv = ctx.kv.layer(layer_)},
+                              ctx.stream);
+  const TensorView out = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, DType::kF32);
+  ctx.attention.forward(q, layer_, out, ctx);
+  output_.forward(out.reshape({tokens, num_heads_ * head_dim_}), y, ctx);
+}
+
+}  // namespace minisgl::layers

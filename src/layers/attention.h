@@ -1,0 +1,37 @@
+#pragma once
+
+#include "core/forward.h"
+#include "core/model_config.h"
+#include "layers/linear.h"
+
+namespace minisgl::layers {
+
+/// Self-attention with rotary positions over the paged KV cache; tensor-parallel over heads. It
+/// knows neither the batch's shape nor the attention backend: both are in the context.
+///
+/// Weights  q_proj [heads * head_dim, hidden], k_proj, v_proj [kv_heads * head_dim, hidden] (one
+///          product; with biases if the architecture has them), o_proj [hidden, heads * head_dim],
+///          q_norm, k_norm [head_dim] if the architecture has them
+/// Source   mini-sglang layers/attention.py, models/utils.py RopeAttn.
+class RopeAttention {
+ public:
+  /// `rope_table` is kernels::make_rope_table()'s; it must outlive the layer.
+  RopeAttention(const Weights& w, const ModelConfig& config, TensorView rope_table, std::int64_t layer);
+
+  /// x [num_tokens, hidden] -> y [num_tokens, hidden]; y may be x. Writes this layer's keys and
+  /// values of the new tokens.
+  void forward(TensorView x, TensorView y, ForwardContext& ctx) const;
+
+ private:
+  std::int64_t layer_;
+  std::int64_t num_heads_;  // of this rank
+  std::int64_t head_dim_;
+  TensorView rope_table_;
+  float norm_eps_;
+  MergedColumnLinear qkv_;
+  RowLinear output_;
+  Tensor q_norm_;  // empty without qk_norm
+  Tensor k_norm_;
+};
+
+}  // namespace minisgl::layers

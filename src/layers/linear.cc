@@ -1,0 +1,37 @@
+#include "layers/linear.h"
+
+#include <cstring>
+
+namespace minisgl::layers {
+
+MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in, std::span<const Projection> parts,
+                                       bool has_bias) {
+  parts_.reserve(parts.size());
+  for (const Projection& part : parts) {
+    parts_.push_back(w.scope(part.name).matrix("weight", part.out, in, Split::kOut, part.row_order));
+    out_size_ += parts_.back().rows();
+  }
+  for (const kernels::PackedMatrix& part : parts_) pointers_.push_back(&part);
+  if (!has_bias) return;
+  bias_ = Tensor({out_size_}, DType::kF32);
+  float* out = bias_.view().as<float>();
+  for (const Projection& part : parts) {
+    const Tensor share = w.scope(part.name).vector_shard("bias", part.out);
+    std::memcpy(out, share.view().data, static_cast<std::size_t>(share.view().bytes()));
+    out += share.view().numel();
+  }
+}
+
+void MergedColumnLinear::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+  kernels::linear(x, pointers_, bias_, y, ctx.stream);
+}
+
+RowLinear::RowLinear(const Weights& w, std::int64_t out, std::int64_t in)
+    : weight_(w.matrix("weight", out, in, Split::kIn)) {}
+
+void RowLinear::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+  const kernels::PackedMatrix* const weight = &weight_;
+  kernels::linear(x, {&weight, 1}, {}, y, ctx.stream);
+}
+
+}  // namespace minisgl::layers

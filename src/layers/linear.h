@@ -1,0 +1,52 @@
+// Projections: y = x W^T (+ b).
+
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/forward.h"
+#include "layers/weights.h"
+
+namespace minisgl::layers {
+
+/// One part of a merged projection: its weight is `name`.weight [out, in].
+struct Projection {
+  std::string_view name;
+  std::int64_t out = 0;
+  std::span<const std::int32_t> row_order = {};  ///< see Weights::matrix
+};
+
+/// Several projections of the same input, computed as one product; each rank has its share of the
+/// outputs of each.
+class MergedColumnLinear {
+ public:
+  /// Takes `name`.weight (and `name`.bias when `has_bias`) of each part from `w`.
+  MergedColumnLinear(const Weights& w, std::int64_t in, std::span<const Projection> parts, bool has_bias);
+
+  /// x [num_tokens, in] -> y [num_tokens, out_size()], the parts one after the other.
+  void forward(TensorView x, TensorView y, ForwardContext& ctx) const;
+  std::int64_t out_size() const { return out_size_; }
+
+ private:
+  std::vector<kernels::PackedMatrix> parts_;
+  std::vector<const kernels::PackedMatrix*> pointers_;
+  Tensor bias_;
+  std::int64_t out_size_ = 0;
+};
+
+/// A projection whose input is divided over the ranks: the results are summed over them.
+class RowLinear {
+ public:
+  /// Takes weight [out, in] from `w`.
+  RowLinear(const Weights& w, std::int64_t out, std::int64_t in);
+
+  /// x [num_tokens, in / ranks] -> y [num_tokens, out].
+  void forward(TensorView x, TensorView y, ForwardContext& ctx) const;
+
+ private:
+  kernels::PackedMatrix weight_;
+};
+
+}  // namespace minisgl::layers

@@ -1,0 +1,30 @@
+#include "layers/mlp.h"
+
+#include <array>
+
+#include "kernels/activation.h"
+
+namespace minisgl::layers {
+namespace {
+
+MergedColumnLinear gate_up(const Weights& w, std::int64_t hidden, std::int64_t intermediate) {
+  const std::array<Projection, 2> parts{{{"gate_proj", intermediate}, {"up_proj", intermediate}}};
+  return MergedColumnLinear(w, hidden, parts, /*has_bias=*/false);
+}
+
+}  // namespace
+
+GatedMlp::GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermediate)
+    : gate_up_(gate_up(w, hidden, intermediate)), down_(w.scope("down_proj"), hidden, intermediate) {}
+
+void GatedMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+  const ScratchScope scope(ctx.scratch);
+  const std::int64_t tokens = x.dim(0);
+  const TensorView gate_up = ctx.scratch.alloc({tokens, gate_up_.out_size()}, DType::kF32);
+  gate_up_.forward(x, gate_up, ctx);
+  const TensorView activated = ctx.scratch.alloc({tokens, gate_up_.out_size() / 2}, DType::kF32);
+  kernels::silu_and_mul(gate_up, activated, ctx.stream);
+  down_.forward(activated, y, ctx);
+}
+
+}  // namespace minisgl::layers

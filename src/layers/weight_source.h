@@ -1,0 +1,31 @@
+// Where weights come from.
+
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace minisgl {
+
+/// The tensors of a checkpoint under their canonical (Hugging Face) names, whatever the file format.
+/// Views into mapped files: host memory, row-major, any storage type.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// An empty view when there is no such tensor.
+  virtual TensorView find(std::string_view name) const = 0;
+  /// All names, ascending.
+  virtual std::vector<std::string> names() const = 0;
+  /// The pages of `tensor` may leave memory: it has been copied.
+  virtual void drop(const TensorView& tensor) const = 0;
+  /// The file or folder, for messages.
+  virtual std::string describe() const = 0;
+  /// Whether the rows of q_proj and k_proj are stored as adjacent pairs (GGUF of architecture
+  /// llama) and not half-split.
+  virtual bool has_paired_qk_rows() const = 0;
+};
+
+}  // namespace minisgl

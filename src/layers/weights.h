@@ -1,0 +1,72 @@
+// A named scope of a checkpoint, from which a layer takes its weights.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/thread_pool.h"
+#include "kernels/linear.h"
+#include "layers/weight_source.h"
+
+namespace minisgl::layers {
+
+/// This rank's place among the ranks that share the weights.
+struct Shard {
+  std::int32_t rank = 0;
+  std::int32_t world = 1;
+};
+
+/// How a matrix [out, in] is divided over the ranks.
+enum class Split : std::uint8_t {
+  kNone,  ///< every rank has all of it
+  kOut,   ///< by rows: each rank computes a part of the outputs ("column parallel")
+  kIn,    ///< by columns: each rank has a part of the inputs, the results are summed ("row parallel")
+};
+
+/// What all scopes of one load share.
+struct WeightLoad {
+  const WeightSource& source;
+  ThreadPool& pool;
+  Shard shard = {};
+  std::function<void(std::int64_t bytes)> on_progress = {};  ///< bytes of the files taken so far
+  std::set<std::string, std::less<>> used = {};
+  std::int64_t bytes = 0;
+};
+
+/// "model.layers.3.self_attn" and below. Taking a weight copies it (repacked or widened) and lets
+/// its file pages go. Throws Error naming the tensor that is missing or misshapen, what it should
+/// be and what was found. Cheap to copy; not thread-safe.
+class Weights {
+ public:
+  explicit Weights(WeightLoad& load, std::string prefix = "") : load_(&load), prefix_(std::move(prefix)) {}
+
+  Weights scope(std::string_view name) const;
+  bool has(std::string_view name) const;
+  const Shard& shard() const { return load_->shard; }
+  const WeightSource& source() const { return load_->source; }
+
+  /// `name` [size] as f32, whole on every rank.
+  Tensor vector(std::string_view name, std::int64_t size) const;
+  /// This rank's part of `name` [size] as f32: its share of equal parts.
+  Tensor vector_shard(std::string_view name, std::int64_t size) const;
+
+  /// This rank's part of `name` [out, in]. Row i of the whole is row row_order[i] of the file
+  /// (empty: the same order). Sizes that do not divide by the ranks are an Error.
+  kernels::PackedMatrix matrix(std::string_view name, std::int64_t out, std::int64_t in, Split split,
+                               std::span<const std::int32_t> row_order = {}) const;
+
+ private:
+  std::string full_name(std::string_view name) const;
+  TensorView take(std::string_view name, const Shape& expected) const;
+  void release(const TensorView& tensor) const;
+
+  WeightLoad* load_;
+  std::string prefix_;
+};
+
+}  // namespace minisgl::layers

@@ -1,0 +1,225 @@
+#include "llm/local_generator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+
+#include "base/log.h"
+#include "base/progress.h"
+#include "kernels/simd.h"
+
+namespace minisgl {
+namespace {
+
+double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+EngineConfig engine_config(const LlmOptions& options) {
+  return {.num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
+          .attention_backend = options.attention_backend,
+          .page_size = options.page_size,
+          .num_pages = options.num_pages,
+          .memory_ratio = options.memory_ratio,
+          .max_running_requests = options.max_running_requests,
+          .max_seq_len = options.max_seq_len,
+          .prefill_budget_tokens = options.max_prefill_length,
+          .on_logits = {}};
+}
+
+/// The name of a file without its extension, or of a folder.
+std::string default_name(const std::filesystem::path& path) {
+  const std::filesystem::path normal = std::filesystem::absolute(path).lexically_normal();
+  const std::filesystem::path last = normal.filename().empty() ? normal.parent_path().filename() : normal.filename();
+  return last.extension() == ".gguf" ? last.stem().string() : last.string();
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  kernels::set_simd(options.simd);
+  const EngineConfig config = engine_config(options);
+  std::unique_ptr<Model> model;
+  {
+    ProgressBar bar("Loading weights");
+    model = load_model(options.model, {.num_threads = config.num_threads,
+                                       .max_seq_len = config.max_seq_len,
+                                       .shard = {},
+                                       .on_progress = [&](std::int64_t done, std::int64_t total) { bar.update(done, total); }});
+  }
+  auto engine = std::make_unique<Engine>(std::move(model), config);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const ModelConfig& m = engine->model().config();
+  const ExecutorLimits& limits = engine->limits();
+  log::info("Loaded {} in {:.2f} s: {} layers, hidden size {}, {} query and {} KV heads of {}, vocabulary {}",
+            default_name(options.model), seconds.count(), m.num_layers, m.hidden_size, m.num_heads, m.num_kv_heads,
+            m.head_dim, m.vocab_size);
+  log::info("Compute: exact (f32), {} {}, {} kernels, attention backend {}", config.num_threads,
+            config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()), engine->attention_backend());
+  log::info("KV cache: {} pages of {} {} = {} tokens, up to {:.2f} GiB, taken as it fills; context {} tokens, {} requests at once",
+            limits.num_pages, limits.page_size, limits.page_size == 1 ? "token" : "tokens",
+            static_cast<std::int64_t>(limits.num_pages) * limits.page_size, gib(engine->kv_pool_bytes()),
+            limits.max_seq_len, limits.max_rows);
+  return engine;
+}
+
+LocalGenerator::LocalGenerator(const LlmOptions& options)
+    : name_(options.served_model_name.empty() ? default_name(options.model) : options.served_model_name) {
+  load(options);
+  std::vector<TokenId> eos_ids = engine_->model().config().eos_token_ids;
+  if (tokenizer_ != nullptr) {
+    const std::vector<TokenId> more = tokenizer_->eos_ids();
+    eos_ids.insert(eos_ids.end(), more.begin(), more.end());
+  }
+  std::sort(eos_ids.begin(), eos_ids.end());
+  eos_ids.erase(std::unique(eos_ids.begin(), eos_ids.end()), eos_ids.end());
+  scheduler_ = std::make_unique<Scheduler>(*engine_,
+                                           SchedulerConfig{.prefill_budget_tokens = options.max_prefill_length,
+                                                           .prefix_cache = options.cache_type,
+                                                           .overlap = options.overlap,
+                                                           .eos_ids = std::move(eos_ids),
+                                                           .check_integrity = true},
+                                           [this](std::span<const TokenEvent> events) { deliver(events); });
+  log::info("Scheduler: prompts in steps of {} tokens, {} prefix cache, overlap {}", options.max_prefill_length,
+            options.cache_type, options.overlap ? "on" : "off");
+  thread_ = std::thread([this] { run(); });
+}
+
+void LocalGenerator::load(const LlmOptions& options) {
+  // The vocabulary is read while the weights are repacked.
+  auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(options.model); });
+  engine_ = open_engine(options);
+  try {
+    tokenizer_ = tokenizer.get();
+  } catch (const Error& e) {
+    tokenizer_error_ = e.what();
+    log::warning("Only token ids can be served: {}", tokenizer_error_);
+    return;
+  }
+  if (tokenizer_->chat_template().empty()) return;
+  try {
+    chat_template_ = std::make_unique<ChatTemplate>(tokenizer_->chat_template());
+  } catch (const Error& e) {
+    log::warning("No chats can be served: the model's chat template cannot be used: {}", e.what());
+  }
+}
+
+LocalGenerator::~LocalGenerator() {
+  scheduler_->stop();
+  thread_.join();
+}
+
+void LocalGenerator::run() {
+  try {
+    scheduler_->run();
+  } catch (const std::exception& e) {
+    log::error("The engine has failed: {}", e.what());
+    const std::lock_guard lock(mutex_);
+    fault_ = e.what();
+  }
+}
+
+std::string LocalGenerator::fault() const {
+  const std::lock_guard lock(mutex_);
+  return fault_;
+}
+
+const Tokenizer& LocalGenerator::tokenizer() const {
+  if (tokenizer_ == nullptr)
+    throw RequestError("this model serves token ids only: " + tokenizer_error_, "prompt");
+  return *tokenizer_;
+}
+
+MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                                       const nlohmann::ordered_json& kwargs, bool add_generation_prompt) const {
+  const Tokenizer& tokens = tokenizer();
+  if (chat_template_ == nullptr)
+    throw RequestError("the model has no chat template that can be used; send a prompt to /v1/completions instead",
+                       "messages");
+  ChatInput input;
+  input.messages = chat_template_->normalise_messages(messages);
+  input.tools = tools;
+  if (kwargs.is_object()) input.kwargs = kwargs;
+  input.add_generation_prompt = add_generation_prompt;
+  input.bos_token = tokens.bos_token();
+  input.eos_token = tokens.eos_token();
+  return chat_template_->render(input);
+}
+
+std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) const {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return *ids;
+  if (const auto* text = std::get_if<std::string>(&request.prompt))
+    return tokenizer().encode(*text, {.add_special = true});
+  return tokenizer().encode(std::get<MarkedText>(request.prompt));
+}
+
+RequestId LocalGenerator::submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) {
+  NewRequest work{.id = {}, .prompt = {}, .sampling = request.sampling};
+  try {
+    work.prompt = encode(request);
+    if (work.sampling.max_tokens < 0)
+      work.sampling.max_tokens = std::max<std::int64_t>(1, max_seq_len() - static_cast<std::int64_t>(work.prompt.size()));
+    scheduler_->validate(work);
+  } catch (const RequestError& e) {
+    if (e.param() != "prompt" || request.param == "prompt") throw;
+    throw RequestError(e.what(), request.param, e.code());
+  }
+  auto answer = std::make_shared<Answer>(Answer{.on_update = std::move(on_update),
+                                                .detokenizer = std::nullopt,
+                                                .stop = StopMatcher(request.sampling.stop),
+                                                .prompt_tokens = static_cast<int>(work.prompt.size())});
+  if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_);
+  {
+    const std::lock_guard lock(mutex_);
+    work.id = {next_id_++};
+    answers_.emplace(work.id, std::move(answer));
+  }
+  const RequestId id = work.id;
+  scheduler_->submit(std::move(work));
+  return id;
+}
+
+void LocalGenerator::abort(RequestId id) { scheduler_->abort(id); }
+
+void LocalGenerator::deliver(std::span<const TokenEvent> events) {
+  for (const TokenEvent& event : events) {
+    std::shared_ptr<Answer> answer;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = answers_.find(event.request);
+      if (found == answers_.end()) continue;  // ended by a stop string a step ago
+      answer = found->second;
+    }
+    GenerateUpdate update = advance(*answer, event);
+    if (update.finish != FinishReason::kNone) {
+      const std::lock_guard lock(mutex_);
+      answers_.erase(event.request);
+    }
+    if (update.finish == FinishReason::kStop && event.finish == FinishReason::kNone) scheduler_->abort(event.request);
+    answer->on_update(std::move(update));
+  }
+}
+
+/// What `event` adds to the answer.
+GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) const {
+  GenerateUpdate update;
+  update.finish = event.finish;
+  update.error = event.error;
+  answer.cached_tokens = event.cached_tokens;
+  const bool end_token = event.finish == FinishReason::kStop;  // of the model or the request: not text
+  if (event.has_token) {
+    update.tokens.push_back(event.token);
+    ++answer.completion_tokens;
+    if (answer.detokenizer && !end_token) update.text = answer.stop.push(answer.detokenizer->push(event.token));
+  }
+  if (event.finish != FinishReason::kNone && answer.detokenizer && !answer.stop.stopped()) {
+    update.text += answer.stop.push(answer.detokenizer->flush());
+    if (!answer.stop.stopped()) update.text += answer.stop.flush();
+  }
+  if (answer.stop.stopped()) update.finish = FinishReason::kStop;
+  update.prompt_tokens = answer.prompt_tokens;
+  update.cached_tokens = answer.cached_tokens;
+  update.completion_tokens = answer.completion_tokens;
+  return update;
+}
+
+}  // namespace minisgl

@@ -1,0 +1,79 @@
+// The Generator of this process: tokenizer, scheduler and engine of one rank.
+
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "chat/stop_matcher.h"
+#include "engine/engine.h"
+#include "llm/generator.h"
+#include "minisgl/llm.h"
+#include "tokenizer/chat_template.h"
+#include "tokenizer/detokenizer.h"
+#include "tokenizer/tokenizer.h"
+
+namespace minisgl {
+
+/// Loads a model and runs its scheduler on a thread of its own. Requests that still run when it is
+/// destroyed are aborted.
+///
+/// A model folder may lack a tokenizer that we can read: such a model serves token ids, and text
+/// gets a RequestError saying why.
+class LocalGenerator final : public Generator {
+ public:
+  /// Throws Error when the model cannot be loaded or does not fit. Logs what was chosen and why.
+  explicit LocalGenerator(const LlmOptions& options);
+  ~LocalGenerator() override;
+
+  RequestId submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) override;
+  void abort(RequestId id) override;
+  MarkedText render_chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                         const nlohmann::ordered_json& kwargs, bool add_generation_prompt) const override;
+  std::string model_name() const override { return name_; }
+  int max_seq_len() const override { return engine_->limits().max_seq_len; }
+  int vocab_size() const override { return engine_->limits().vocab_size; }
+  SchedulerStats stats() const override { return scheduler_->stats(); }
+
+  /// What the engine died of; "" while it lives. All requests have got an error by then.
+  std::string fault() const;
+
+  /// Throws RequestError when the model has no tokenizer that we can read.
+  const Tokenizer& tokenizer() const;
+
+ private:
+  /// An answer in the making.
+  struct Answer {
+    std::function<void(GenerateUpdate)> on_update;
+    std::optional<IncrementalDetokenizer> detokenizer;
+    StopMatcher stop;
+    int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  };
+
+  void load(const LlmOptions& options);
+  std::vector<TokenId> encode(const GenerateRequest& request) const;
+  void deliver(std::span<const TokenEvent> events);
+  GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
+  void run();
+
+  std::string name_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::string tokenizer_error_;  // why there is none
+  std::unique_ptr<ChatTemplate> chat_template_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Scheduler> scheduler_;
+
+  mutable std::mutex mutex_;  // guards answers_, next_id_ and fault_
+  std::map<RequestId, std::shared_ptr<Answer>> answers_;  // shared with a delivery under way
+  std::uint64_t next_id_ = 0;
+  std::string fault_;
+  std::thread thread_;
+};
+
+/// Opens a model for scoring only: no scheduler.
+std::unique_ptr<Engine> open_engine(const LlmOptions& options);
+
+}  // namespace minisgl
