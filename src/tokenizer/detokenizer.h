@@ -25,7 +25,8 @@ class IncrementalDetokenizer {
  private:
   const Tokenizer& tokenizer_;
   bool skip_special_;
-  std::string pending_;  // an incomplete UTF-8 sequence, at most 3 bytes
+  bool at_start_ = true;  // nothing was added yet
+  std::string pending_;   // an incomplete UTF-8 sequence, at most 3 bytes
 };
 
 }  // namespace minisgl

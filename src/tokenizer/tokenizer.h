@@ -39,6 +39,8 @@ class Tokenizer {
   /// The raw bytes that `id` stands for (may be part of a character); empty if it has none.
   virtual std::string_view token_bytes(TokenId id) const = 0;
   virtual bool is_special(TokenId id) const = 0;
+  /// Whether a text loses the space that its first token begins with (SentencePiece style).
+  virtual bool strips_leading_space() const { return false; }
 
   /// One more than the largest id.
   virtual std::int32_t vocab_size() const = 0;

@@ -1,0 +1,241 @@
+#include "tokenizer/bpe_tokenizer.h"
+
+#include <algorithm>
+
+#include "base/utf8.h"
+#include "tokenizer/byte_level.h"
+
+namespace minisgl {
+namespace {
+
+using Span = MarkedText::Span;
+
+std::vector<AddedToken> select(const std::vector<AddedToken>& tokens, bool normalized) {
+  std::vector<AddedToken> chosen;
+  std::ranges::copy_if(tokens, std::back_inserter(chosen),
+                       [&](const AddedToken& token) { return token.normalized == normalized; });
+  return chosen;
+}
+
+std::vector<AddedToken> normalize_contents(std::vector<AddedToken> tokens,
+                                           const Normalizer& normalizer) {
+  std::string buffer;
+  for (AddedToken& token : tokens) token.content = normalizer.apply(token.content, buffer);
+  return tokens;
+}
+
+bool touches(const std::vector<Span>& spans, std::size_t begin, std::size_t end) {
+  const auto after = std::ranges::upper_bound(spans, begin, {}, &Span::end);
+  return after != spans.end() && after->begin < end;
+}
+
+// Well-formed text, and the spans where they lie in it: those that cut an ill-formed sequence or a
+// character take all of it.
+MarkedText repair(const MarkedText& marked) {
+  MarkedText repaired;
+  repaired.message_spans = marked.message_spans;
+  auto span = repaired.message_spans.begin();
+  bool inside = false;
+  for (std::size_t pos = 0; pos < marked.text.size();) {
+    const Utf8Char c = decode_utf8(marked.text, pos);
+    const std::size_t end = pos + c.length;
+    const std::size_t new_begin = repaired.text.size();
+    append_utf8(repaired.text, c.code_point);
+    while (span != repaired.message_spans.end()) {
+      if (!inside) {
+        if (span->begin >= end) break;
+        span->begin = new_begin;
+        inside = true;
+      }
+      if (span->end > end) break;
+      span->end = repaired.text.size();
+      inside = false;
+      ++span;
+    }
+    pos = end;
+  }
+  return repaired;
+}
+
+}  // namespace
+
+struct BpeTokenizer::Encoding {
+  bool special_as_text = false;
+  std::vector<Span> message_spans;
+  std::vector<TokenId> ids;
+
+  BpeScratch scratch;
+  PreTokenizer::Pieces pieces;
+  std::string normalized;
+
+  // Whether an added token may be recognised at a place of the text that `spans` belong to.
+  bool allows(const AddedToken& token, const std::vector<Span>& spans, std::size_t begin,
+              std::size_t end) const {
+    return !token.special || (!special_as_text && !touches(spans, begin, end));
+  }
+};
+
+BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
+    : bpe_(std::move(parts.vocabulary)),
+      decoded_(std::move(parts.decoded)),
+      byte_level_(parts.byte_level),
+      strip_leading_space_(parts.strip_leading_space),
+      raw_added_(select(parts.added, /*normalized=*/false)),
+      normalized_added_(
+          normalize_contents(select(parts.added, /*normalized=*/true), parts.normalizer)),
+      normalizer_(std::move(parts.normalizer)),
+      pre_tokenizer_(std::move(parts.pre_tokenizer)),
+      prefix_(std::move(parts.prefix)),
+      suffix_(std::move(parts.suffix)),
+      bos_(parts.bos),
+      eos_(parts.eos),
+      end_ids_(std::move(parts.end_ids)),
+      chat_template_(std::move(parts.chat_template)) {
+  special_.resize(static_cast<std::size_t>(vocab_size()), false);
+  for (const AddedToken& token : parts.added) {
+    added_ids_.emplace(token.content, token.id);
+    if (token.special) special_[static_cast<std::size_t>(token.id)] = true;
+  }
+}
+
+std::vector<TokenId> BpeTokenizer::encode(std::string_view text, EncodeOptions options) const {
+  Encoding encoding;
+  encoding.special_as_text = options.special_as_text;
+  if (options.add_special) encoding.ids = prefix_;
+  if (is_valid_utf8(text)) {
+    encode_parts(text, encoding);
+  } else {
+    encode_parts(replace_ill_formed(text), encoding);
+  }
+  if (options.add_special)
+    encoding.ids.insert(encoding.ids.end(), suffix_.begin(), suffix_.end());
+  return std::move(encoding.ids);
+}
+
+std::vector<TokenId> BpeTokenizer::encode(const MarkedText& text) const {
+  Encoding encoding;
+  if (is_valid_utf8(text.text)) {
+    encoding.message_spans = text.message_spans;
+    encode_parts(text.text, encoding);
+  } else {
+    MarkedText repaired = repair(text);
+    encoding.message_spans = std::move(repaired.message_spans);
+    encode_parts(repaired.text, encoding);
+  }
+  return std::move(encoding.ids);
+}
+
+void BpeTokenizer::encode_parts(std::string_view text, Encoding& encoding) const {
+  const auto allowed = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
+    return encoding.allows(token, encoding.message_spans, begin, end);
+  };
+  std::size_t done = 0;
+  while (const auto found = raw_added_.find(text, done, allowed)) {
+    encode_between(text.substr(done, found->begin - done), done, encoding);
+    encoding.ids.push_back(found->token->id);
+    done = found->end;
+  }
+  encode_between(text.substr(done), done, encoding);
+}
+
+void BpeTokenizer::encode_between(std::string_view raw, std::size_t raw_begin,
+                                  Encoding& encoding) const {
+  if (raw.empty()) return;
+  const std::string_view text = normalizer_.apply(raw, encoding.normalized);
+  const bool at_start = raw_begin == 0;
+  if (normalized_added_.tokens().empty()) return encode_words(text, at_start, encoding);
+
+  const std::vector<Span> spans = spans_after_normalizer(raw, raw_begin, text, encoding);
+  const auto allowed = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
+    return encoding.allows(token, spans, begin, end);
+  };
+  std::size_t done = 0;
+  while (const auto found = normalized_added_.find(text, done, allowed)) {
+    encode_words(text.substr(done, found->begin - done), at_start && done == 0, encoding);
+    encoding.ids.push_back(found->token->id);
+    done = found->end;
+  }
+  encode_words(text.substr(done), at_start && done == 0, encoding);
+}
+
+// Where the message spans that touch `raw` lie in `text`, its normalized form. A border in the
+// middle of what the normalizer changed is moved outwards: what may be a user's counts as a user's.
+std::vector<Span> BpeTokenizer::spans_after_normalizer(std::string_view raw, std::size_t raw_begin,
+                                                       std::string_view text,
+                                                       const Encoding& encoding) const {
+  std::vector<Span> spans;
+  std::string buffer;
+  const auto border = [&](std::size_t at, bool is_end) {
+    if (text.data() == raw.data()) return at;
+    const std::string_view before = normalizer_.apply(raw.substr(0, at), buffer);
+    const auto same = static_cast<std::size_t>(
+        std::ranges::mismatch(before, text).in1 - before.begin());
+    if (same == before.size() || !is_end) return same;
+    const std::string_view after = normalizer_.apply(raw.substr(at), buffer);
+    std::size_t same_after = 0;
+    while (same_after < std::min(after.size(), text.size()) &&
+           after[after.size() - 1 - same_after] == text[text.size() - 1 - same_after])
+      ++same_after;
+    return text.size() - same_after;
+  };
+  for (const Span& span : encoding.message_spans) {
+    if (span.end <= raw_begin || span.begin >= raw_begin + raw.size()) continue;
+    const std::size_t begin = std::max(span.begin, raw_begin) - raw_begin;
+    const std::size_t end = std::min(span.end - raw_begin, raw.size());
+    spans.push_back({border(begin, /*is_end=*/false), border(end, /*is_end=*/true)});
+  }
+  return spans;
+}
+
+void BpeTokenizer::encode_words(std::string_view text, bool at_start, Encoding& encoding) const {
+  auto& pieces = encoding.pieces;
+  pre_tokenizer_.run(text, at_start, pieces);
+  for (const TextRange piece : pieces.pieces)
+    bpe_.encode(pieces.text.substr(piece.begin, piece.end - piece.begin), encoding.scratch,
+                encoding.ids);
+}
+
+std::vector<std::string> BpeTokenizer::split(std::string_view text) const {
+  std::string normalized;
+  PreTokenizer::Pieces pieces;
+  pre_tokenizer_.run(normalizer_.apply(text, normalized), /*at_start=*/true, pieces);
+  std::vector<std::string> words;
+  for (const TextRange piece : pieces.pieces)
+    words.emplace_back(pieces.text.substr(piece.begin, piece.end - piece.begin));
+  return words;
+}
+
+std::string BpeTokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
+  std::string bytes;
+  for (const TokenId id : ids)
+    if (!(skip_special && is_special(id))) bytes += token_bytes(id);
+  if (strip_leading_space_ && bytes.starts_with(' ')) bytes.erase(0, 1);
+  return is_valid_utf8(bytes) ? bytes : replace_ill_formed(bytes);
+}
+
+std::string_view BpeTokenizer::token_bytes(TokenId id) const {
+  return decoded_.size() > 0 ? decoded_.bytes(id) : bpe_.vocabulary().tokens.bytes(id);
+}
+
+bool BpeTokenizer::is_special(TokenId id) const {
+  return id >= 0 && id < vocab_size() && special_[static_cast<std::size_t>(id)];
+}
+
+std::optional<TokenId> BpeTokenizer::token_to_id(std::string_view token) const {
+  if (const auto added = added_ids_.find(token); added != added_ids_.end()) return added->second;
+  TokenId id = kNoToken;
+  if (!byte_level_) {
+    id = bpe_.vocabulary().tokens.find(token);
+  } else if (std::string bytes; append_byte_level(token, bytes)) {
+    id = bpe_.vocabulary().tokens.find(bytes);
+  }
+  if (id == kNoToken) return std::nullopt;
+  return id;
+}
+
+std::optional<TokenId> BpeTokenizer::bos_id() const {
+  if (bos_ == kNoToken) return std::nullopt;
+  return bos_;
+}
+
+}  // namespace minisgl

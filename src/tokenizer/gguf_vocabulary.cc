@@ -1,0 +1,194 @@
+#include "tokenizer/gguf_vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "formats/gguf.h"
+#include "minisgl/error.h"
+#include "tokenizer/vocabulary_builder.h"
+
+namespace minisgl {
+namespace {
+
+constexpr std::string_view kGpt2 = "";  // ByteLevel's own pattern
+constexpr std::string_view kLlama3 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTekken =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+struct Entry {
+  std::string_view name;
+  std::string_view pattern;
+  bool digits = false;  // each digit is a piece first
+  bool nfc = false;
+  bool ignore_merges = false;
+  bool add_bos = false;
+};
+
+constexpr Entry kEntries[] = {
+    {.name = "default", .pattern = kGpt2},
+    {.name = "gpt-2", .pattern = kGpt2},
+    {.name = "phi-2", .pattern = kGpt2},
+    {.name = "mpt", .pattern = kGpt2},
+    {.name = "olmo", .pattern = kGpt2},
+    {.name = "smollm", .pattern = kGpt2, .digits = true},
+    {.name = "starcoder", .pattern = kGpt2, .digits = true},
+    {.name = "refact", .pattern = kGpt2, .digits = true},
+    {.name = "codeshell", .pattern = kGpt2, .digits = true},
+    {.name = "exaone", .pattern = kGpt2, .digits = true},
+    {.name = "minerva-7b", .pattern = kGpt2, .digits = true},
+    {.name = "llama-bpe", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
+    {.name = "llama3", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
+    {.name = "llama-v3", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
+    {.name = "falcon3", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
+    {.name = "pixtral", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
+    {.name = "lfm2", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
+    {.name = "dbrx", .pattern = kLlama3},
+    {.name = "smaug-bpe", .pattern = kLlama3},
+    {.name = "glm4", .pattern = kLlama3},
+    {.name = "chatglm-bpe", .pattern = kLlama3},
+    {.name = "qwen2", .pattern = kQwen2, .nfc = true},
+    {.name = "deepseek-r1-qwen", .pattern = kQwen2},
+    {.name = "megrez", .pattern = kQwen2},
+    {.name = "stablelm2", .pattern = kQwen2},
+    {.name = "hunyuan", .pattern = kQwen2},
+    {.name = "tekken", .pattern = kTekken, .ignore_merges = true, .add_bos = true},
+    {.name = "gpt-4o", .pattern = kGpt4o},
+    {.name = "llama4", .pattern = kGpt4o},
+};
+
+// Values of tokenizer.ggml.token_type. Source: llama.cpp's llama.h.
+enum TokenType : std::int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5 };
+
+// Tokens that end a turn, by what models call them: files often name only the one that ends a text.
+constexpr std::array<std::string_view, 5> kEndOfTurn = {"<|eot_id|>", "<|im_end|>", "<end_of_turn>",
+                                                        "<|end|>", "<|eom_id|>"};
+
+void read_tokens(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuilder& builder) {
+  const auto& tokens = file.get_strings("tokenizer.ggml.tokens");
+  std::vector<std::int64_t> types;
+  if (file.find("tokenizer.ggml.token_type") != nullptr)
+    types = file.get_ints("tokenizer.ggml.token_type");
+  if (!types.empty() && types.size() != tokens.size())
+    throw Error("tokenizer.ggml.token_type has " + std::to_string(types.size()) +
+                " entries for " + std::to_string(tokens.size()) + " tokens");
+  std::size_t bytes = 0;
+  for (const std::string& token : tokens) bytes += token.size();
+  parts.vocabulary.tokens.reserve(tokens.size(), bytes);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const std::int64_t type = types.empty() ? 1 : types[i];
+    if (type == kControl || type == kUnknown || type == kUserDefined) {
+      builder.add_added_token(
+          {.id = id, .content = tokens[i], .special = type != kUserDefined});
+    } else if (type == kUnused) {
+      parts.vocabulary.tokens.add(id, "", /*findable=*/false);  // padding: stands for nothing
+    } else {
+      builder.add_token(id, tokens[i]);
+    }
+  }
+}
+
+void read_merges(const GgufFile& file, VocabularyBuilder& builder) {
+  const auto& merges = file.get_strings("tokenizer.ggml.merges");
+  builder.reserve_merges(merges.size());
+  for (std::size_t i = 0; i < merges.size(); ++i) builder.add_merge(i, merges[i]);
+}
+
+// The id under `key`, kNoToken when the file has none; throws when it is not in the vocabulary.
+TokenId find_id(const GgufFile& file, const std::string& key, std::int32_t vocab_size) {
+  const auto id = file.find_int(key);
+  if (!id) return kNoToken;
+  if (*id < 0 || *id >= vocab_size)
+    throw Error(key + " is " + std::to_string(*id) + ", but the vocabulary has " +
+                std::to_string(vocab_size) + " tokens");
+  return static_cast<TokenId>(*id);
+}
+
+void read_special_ids(const GgufFile& file, BpeTokenizerParts& parts) {
+  const std::int32_t size = parts.vocabulary.tokens.size();
+  parts.bos = find_id(file, "tokenizer.ggml.bos_token_id", size);
+  parts.eos = find_id(file, "tokenizer.ggml.eos_token_id", size);
+  const auto add_end = [&](TokenId id) {
+    if (id != kNoToken && std::ranges::find(parts.end_ids, id) == parts.end_ids.end())
+      parts.end_ids.push_back(id);
+  };
+  add_end(parts.eos);
+  add_end(find_id(file, "tokenizer.ggml.eot_token_id", size));
+  add_end(find_id(file, "tokenizer.ggml.eom_token_id", size));
+  for (const AddedToken& token : parts.added)
+    if (token.special && std::ranges::find(kEndOfTurn, token.content) != kEndOfTurn.end())
+      add_end(token.id);
+}
+
+BpeTokenizerParts read_byte_level(const GgufFile& file) {
+  const auto pre = file.find_string("tokenizer.ggml.pre");
+  if (!pre)
+    log::warning("{} does not name its pre-tokenizer: using GPT-2's", file.path().string());
+  GgufPreTokenizer rules = gguf_pre_tokenizer(pre.value_or("default"));
+  BpeTokenizerParts parts;
+  VocabularyBuilder builder(parts, /*byte_level=*/true, file.path().filename().string());
+  read_tokens(file, parts, builder);
+  read_merges(file, builder);
+  builder.finish(/*byte_fallback=*/false);
+  read_special_ids(file, parts);
+
+  parts.normalizer = std::move(rules.normalizer);
+  parts.pre_tokenizer = std::move(rules.steps);
+  parts.vocabulary.ignore_merges = rules.ignore_merges;
+  const bool add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(rules.add_bos);
+  const bool add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
+  if (add_bos && parts.bos != kNoToken) parts.prefix.push_back(parts.bos);
+  if (add_eos && parts.eos != kNoToken) parts.suffix.push_back(parts.eos);
+  parts.chat_template = file.find_string("tokenizer.chat_template").value_or("");
+  return parts;
+}
+
+}  // namespace
+
+GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
+  std::string supported;
+  for (const Entry& entry : kEntries) {
+    if (entry.name != name) {
+      supported += supported.empty() ? "" : ", ";
+      supported += entry.name;
+      continue;
+    }
+    std::vector<PreTokenizer::Step> steps;
+    if (entry.digits) steps.emplace_back(PreTokenizer::Digits{.individual = true});
+    if (entry.pattern.empty()) {
+      steps.emplace_back(PreTokenizer::ByteLevel{});
+    } else {
+      steps.emplace_back(PreTokenizer::Split{.pattern = Regex(entry.pattern)});
+    }
+    std::vector<Normalizer::Step> normal;
+    if (entry.nfc) normal.emplace_back(Normalizer::Nfc{});
+    return {PreTokenizer(std::move(steps)), Normalizer(std::move(normal)), entry.ignore_merges,
+            entry.add_bos};
+  }
+  throw Error("tokenizer.ggml.pre: pre-tokenizer \"" + std::string(name) +
+              "\" is not supported; supported: " + supported);
+}
+
+std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
+  try {
+    const std::string model = file.get_string("tokenizer.ggml.model");
+    if (model != "gpt2")
+      throw Error("tokenizer.ggml.model: a vocabulary of kind \"" + model +
+                  "\" is not supported; supported: gpt2");
+    return std::make_unique<BpeTokenizer>(read_byte_level(file));
+  } catch (const Error& error) {
+    const std::string path = file.path().string();
+    const std::string what = error.what();
+    throw Error(what.starts_with(path) ? what : path + ": " + what);
+  }
+}
+
+}  // namespace minisgl
