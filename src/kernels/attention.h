@@ -3,17 +3,12 @@
 
 #pragma once
 
+#include "kernels/attention_tiles.h"
 #include "tensor/kv_view.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace minisgl::kernels {
-
-/// Decision 9 of the design: keys are walked in tiles of 64 positions and combined in splits of
-/// 512, both counted from position 0, in ascending order, whatever the number of queries. A token's
-/// output is then bitwise the same in prefill, in any chunk, and in decode.
-constexpr std::int32_t kAttentionTile = 64;
-constexpr std::int32_t kAttentionSplit = 512;
 
 struct PagedAttentionArgs {
   TensorView q;              ///< [T, q_heads, head_dim] f32
@@ -37,7 +32,12 @@ struct PagedAttentionArgs {
 /// Errors   Error if shapes or types disagree, or q_heads is not a multiple of kv_heads.
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream);
 
+/// The checks of paged_attention() alone.
+void check_paged_attention(const PagedAttentionArgs& args);
+
 /// Bytes of workspace for a step of `num_tokens` tokens whose longest row has `max_seqlen_k` keys.
+/// Grows with each argument. With less, down to what one thread needs, paged_attention() uses fewer
+/// threads; its results are the same.
 std::int64_t paged_attention_workspace_bytes(std::int64_t num_tokens, std::int32_t q_heads,
                                              std::int32_t head_dim, std::int64_t max_seqlen_k,
                                              int num_threads);

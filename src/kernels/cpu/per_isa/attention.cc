@@ -1,0 +1,368 @@
+// Attention of some rows (query token, query head) of one KV head to a range of keys.
+//
+// A tile of keys is transposed once, so that a vector holds one dimension of kW keys; then scores
+// are sums over the dimensions in ascending order, each key in a lane of its own. Values are summed
+// over the keys in ascending order, each dimension in a lane of its own. So no sum depends on how
+// many rows are computed together, and a key that a row may not see is never added.
+
+#include "kernels/attention_tiles.h"
+#include "kernels/cpu/per_isa/functions.h"
+#include "kernels/cpu/per_isa/vec.h"
+
+namespace minisgl::kernels::MINISGL_ISA {
+namespace {
+
+constexpr int kTile = kAttentionTile;
+constexpr int kSplitTiles = kAttentionSplit / kAttentionTile;
+constexpr int kGroup = 6;                  // rows computed together
+constexpr int kVecs = kW == 16 ? 4 : 2;    // kGroup * kVecs sums stay in registers
+constexpr int kMaxSum = 16;                // lanes of a row's running sum, at most
+
+/// The running softmax of the rows of an item: over one split, or over all so far.
+struct State {
+  float* acc;  // [rows][padded]: sum of exp(score - max) * value
+  float* max;  // [rows]
+  float* sum;  // [rows] or, within a split, [rows][kMaxSum]
+};
+
+struct Scratch {
+  float* keys;    // [head_dim][kTile]: a tile of keys, transposed
+  float* values;  // [kTile][padded]: a copy of a tile of values, if head_dim is not whole vectors
+  float* q;       // [rows][head_dim], scaled
+  float* scores;  // [kGroup][kTile]
+  State split;
+  State total;
+};
+
+struct Tile {
+  const float* k[kTile];  // rows of the keys; behind the last key the last one again
+  const float* v[kTile];
+  int count;
+};
+
+MINISGL_INLINE int at_most(int a, int b) { return a < b ? a : b; }
+MINISGL_INLINE int at_least(int a, int b) { return a > b ? a : b; }
+
+Scratch lay_out(float* memory, int padded) {
+  Scratch s{};
+  const auto take = [&](std::int64_t floats) {
+    float* p = memory;
+    memory += floats;
+    return p;
+  };
+  s.keys = take(std::int64_t{kTile} * padded);
+  s.values = take(std::int64_t{kTile} * padded);
+  s.q = take(std::int64_t{kAttentionRows} * padded);
+  s.split = {take(std::int64_t{kAttentionRows} * padded), take(kAttentionRows),
+             take(std::int64_t{kAttentionRows} * kMaxSum)};
+  s.total = {take(std::int64_t{kAttentionRows} * padded), take(kAttentionRows), take(kAttentionRows)};
+  s.scores = take(std::int64_t{kGroup} * kTile);
+  return s;
+}
+
+Tile find_rows(const AttentionItem& item, int first_key, int count) {
+  Tile tile;
+  tile.count = count;
+  int page = first_key / item.page_size;
+  int offset = first_key % item.page_size;
+  for (int i = 0; i < kTile; ++i) {
+    if (i < count) {
+      const std::int64_t slot = std::int64_t{item.pages[page]} * item.page_size + offset;
+      tile.k[i] = item.k + slot * item.slot_stride;
+      tile.v[i] = item.v + slot * item.slot_stride;
+      if (++offset == item.page_size) {
+        offset = 0;
+        ++page;
+      }
+    } else {
+      tile.k[i] = tile.k[count - 1];
+      tile.v[i] = tile.v[count - 1];
+    }
+  }
+  return tile;
+}
+
+/// One step of a transposition: lane i of `low` and `high` in turn.
+template <int... kI>
+struct Lanes {};
+template <int kN, int... kI>
+struct Count : Count<kN - 1, kN - 1, kI...> {};
+template <int... kI>
+struct Count<0, kI...> {
+  using Type = Lanes<kI...>;
+};
+
+template <int... kI>
+MINISGL_INLINE void interleave(Vec a, Vec b, Vec& low, Vec& high, Lanes<kI...>) {
+  low = __builtin_shufflevector(a, b, ((kI % 2) * kW + kI / 2)...);
+  high = __builtin_shufflevector(a, b, ((kI % 2) * kW + kI / 2 + kW / 2)...);
+}
+
+/// m[i] lane j <-> m[j] lane i: log2(kW) perfect shuffles of the rows.
+MINISGL_INLINE void transpose(Vec (&m)[kW]) {
+  for (int step = 1; step < kW; step *= 2) {
+    Vec next[kW];
+    for (int i = 0; i < kW / 2; ++i)
+      interleave(m[i], m[i + kW / 2], next[2 * i], next[2 * i + 1], Count<kW>::Type{});
+    for (int i = 0; i < kW; ++i) m[i] = next[i];
+  }
+}
+
+/// keys[d][i] = rows[i][d] for the first `count` keys (rounded up to whole vectors).
+void transpose_tile(const float* const* rows, int count, int head_dim, float* keys) {
+  for (int first = 0; first < count; first += kW) {
+    int d = 0;
+    for (; d + kW <= head_dim; d += kW) {
+      Vec m[kW];
+      for (int i = 0; i < kW; ++i) m[i] = load(rows[first + i] + d);
+      transpose(m);
+      for (int i = 0; i < kW; ++i) store(keys + (d + i) * kTile + first, m[i]);
+    }
+    for (; d < head_dim; ++d)
+      for (int i = 0; i < kW; ++i) keys[d * kTile + first + i] = rows[first + i][d];
+  }
+}
+
+/// scores[r][i] = sum_d q[r][d] keys[d][i] for the first `count` keys.
+template <int kRows>
+void score(const float* q, const float* keys, int head_dim, int count, float* scores) {
+  for (int first = 0; first < count; first += kVecs * kW) {
+    Vec acc[kRows][kVecs] = {};
+    for (int d = 0; d < head_dim; ++d) {
+      Vec k[kVecs];
+      for (int j = 0; j < kVecs; ++j) k[j] = load(keys + d * kTile + first + j * kW);
+      for (int r = 0; r < kRows; ++r) {
+        const Vec x = set1(q[r * head_dim + d]);
+        for (int j = 0; j < kVecs; ++j) acc[r][j] = fma(x, k[j], acc[r][j]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r)
+      for (int j = 0; j < kVecs; ++j) store(scores + r * kTile + first + j * kW, acc[r][j]);
+  }
+}
+
+/// Scores of the first `visible` keys become exp(score - max), and the row's maximum and sum go on.
+/// Returns what the earlier sums must be multiplied by.
+MINISGL_INLINE float soften(float* scores, int visible, float& running_max, float* running_sum) {
+  Vec best = set1(-__builtin_inff());
+  for (int i = 0; i < visible; i += kW)
+    best = max(best, keep_first(load(scores + i), visible - i, -__builtin_inff()));
+  const float old_max = running_max;
+  const float tile_max = max_lane(best);
+  const float new_max = tile_max > old_max ? tile_max : old_max;
+  const Vec factor = exp(set1(old_max) - set1(new_max));
+  Vec sums = load(running_sum) * factor;
+  for (int i = 0; i < visible; i += kW) {
+    const Vec p = keep_first(exp(load(scores + i) - set1(new_max)), visible - i, 0.0F);
+    store(scores + i, p);
+    sums += p;
+  }
+  store(running_sum, sums);
+  running_max = new_max;
+  return factor[0];
+}
+
+/// acc[r] = acc[r] * factor[r] + sum of scores[r][i] values[i] over keys [begin, end), for kNum
+/// vectors of dimensions.
+template <int kRows, int kNum>
+void add_values(const float* scores, const float* factors, const float* const* values, int begin,
+                int end, int first_dim, int padded, float* acc) {
+  Vec sums[kRows][kNum];
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kNum; ++j)
+      sums[r][j] = load(acc + r * padded + first_dim + j * kW) * set1(factors[r]);
+  for (int i = begin; i < end; ++i) {
+    Vec v[kNum];
+    for (int j = 0; j < kNum; ++j) v[j] = load(values[i] + first_dim + j * kW);
+    for (int r = 0; r < kRows; ++r) {
+      const Vec p = set1(scores[r * kTile + i]);
+      for (int j = 0; j < kNum; ++j) sums[r][j] = fma(p, v[j], sums[r][j]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kNum; ++j) store(acc + r * padded + first_dim + j * kW, sums[r][j]);
+}
+
+template <int kN>
+struct Int {
+  static constexpr int value = kN;
+};
+
+/// The same for all dimensions.
+template <int kRows>
+void add_all_values(const float* scores, const float* factors, const float* const* values, int begin,
+                int end, int num_vecs, int padded, float* acc) {
+  int j = 0;
+  const auto run = [&](auto num) {
+    add_values<kRows, num.value>(scores, factors, values, begin, end, j * kW, padded, acc);
+    j += num.value;
+  };
+  while (num_vecs - j >= kVecs) run(Int<kVecs>{});
+  if (num_vecs - j == 3) run(Int<3>{});
+  if (num_vecs - j == 2) run(Int<2>{});
+  if (num_vecs - j == 1) run(Int<1>{});
+}
+
+/// One tile for kRows rows; visible[r] of its keys are seen by row r, in ascending order.
+template <int kRows>
+void tile_for_rows(const AttentionItem& item, const Scratch& s, const float* const* values, int row,
+                   const int* visible) {
+  const int padded = (item.head_dim + 15) / 16 * 16;
+  const int num_vecs = (item.head_dim + kW - 1) / kW;
+  score<kRows>(s.q + row * item.head_dim, s.keys, item.head_dim, visible[kRows - 1], s.scores);
+  float factors[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    factors[r] = soften(s.scores + r * kTile, visible[r], s.split.max[row + r],
+                        s.split.sum + (row + r) * kMaxSum);
+  }
+  float* acc = s.split.acc + row * padded;
+  const int common = visible[0];
+  add_all_values<kRows>(s.scores, factors, values, 0, common, num_vecs, padded, acc);
+  const float one = 1.0F;
+  for (int r = 1; r < kRows; ++r) {
+    if (visible[r] > common)
+      add_all_values<1>(s.scores + r * kTile, &one, values, common, visible[r], num_vecs, padded,
+                        acc + r * padded);
+  }
+}
+
+void tile_for_rows(int rows, const AttentionItem& item, const Scratch& s, const float* const* values,
+                   int row, const int* visible) {
+  switch (rows) {
+    case 1: return tile_for_rows<1>(item, s, values, row, visible);
+    case 2: return tile_for_rows<2>(item, s, values, row, visible);
+    case 3: return tile_for_rows<3>(item, s, values, row, visible);
+    case 4: return tile_for_rows<4>(item, s, values, row, visible);
+    case 5: return tile_for_rows<5>(item, s, values, row, visible);
+    default: return tile_for_rows<kGroup>(item, s, values, row, visible);
+  }
+}
+
+/// Keys that row `row` of the item sees.
+MINISGL_INLINE int keys_of(const AttentionItem& item, int row) {
+  return item.first_visible + (item.first_row + row) / item.group;
+}
+
+/// Values whose rows are not whole vectors are copied, zeros behind them.
+const float* const* whole_vectors(const AttentionItem& item, const Tile& tile, const Scratch& s,
+                                  const float** copies) {
+  if (item.head_dim % kW == 0) return tile.v;
+  const int padded = (item.head_dim + 15) / 16 * 16;
+  for (int i = 0; i < tile.count; ++i) {
+    float* copy = s.values + i * padded;
+    int d = 0;
+    for (; d + kW <= item.head_dim; d += kW) store(copy + d, load(tile.v[i] + d));
+    store(copy + d, load_part(tile.v[i] + d, item.head_dim - d));
+    copies[i] = copy;
+  }
+  return copies;
+}
+
+/// All rows against one tile.
+void walk_tile(const AttentionItem& item, const Scratch& s, int first_key, int num_keys) {
+  const Tile tile = find_rows(item, first_key, at_most(num_keys - first_key, kTile));
+  const float* copies[kTile];
+  const float* const* values = whole_vectors(item, tile, s, copies);
+  transpose_tile(tile.k, tile.count, item.head_dim, s.keys);
+  for (int row = 0; row < item.num_rows; row += kGroup) {
+    const int rows = at_most(kGroup, item.num_rows - row);
+    int visible[kGroup];
+    for (int r = 0; r < rows; ++r)
+      visible[r] = at_least(0, at_most(keys_of(item, row + r) - first_key, kTile));
+    if (visible[rows - 1] > 0) tile_for_rows(rows, item, s, values, row, visible);
+  }
+}
+
+void start_split(const AttentionItem& item, const Scratch& s, int padded) {
+  __builtin_memset(s.split.acc, 0, sizeof(float) * item.num_rows * padded);
+  __builtin_memset(s.split.sum, 0, sizeof(float) * item.num_rows * kMaxSum);
+  for (int row = 0; row < item.num_rows; ++row) s.split.max[row] = -__builtin_inff();
+}
+
+/// Adds the state of a row's next split to that of the splits before it.
+void merge(const float* acc, float max, float sum, int n, float* total_acc, float& total_max,
+           float& total_sum) {
+  const float new_max = max > total_max ? max : total_max;
+  const float old_factor = exp(set1(total_max) - set1(new_max))[0];
+  const float new_factor = exp(set1(max) - set1(new_max))[0];
+  total_max = new_max;
+  total_sum = total_sum * old_factor + sum * new_factor;
+  for (int d = 0; d < n; ++d) total_acc[d] = total_acc[d] * old_factor + acc[d] * new_factor;
+}
+
+void finish(const float* acc, float sum, int n, float* out) {
+  const float inverse = 1.0F / sum;
+  for (int d = 0; d < n; ++d) out[d] = acc[d] * inverse;
+}
+
+/// Hands the state of a split to whoever merges: the item itself, or attention_merge().
+void end_split(const AttentionItem& item, const Scratch& s, int split, int padded) {
+  const int first_key = split * kAttentionSplit;
+  for (int row = 0; row < item.num_rows; ++row) {
+    if (keys_of(item, row) <= first_key) continue;
+    const float* acc = s.split.acc + row * padded;
+    const float max = s.split.max[row];
+    const float sum_of_row = sum(load(s.split.sum + row * kMaxSum));
+    float* total = s.total.acc + row * padded;
+    if (item.partial != nullptr) {
+      const int number = item.first_row + row;
+      total = item.partial + number / item.group * item.partial_token_stride +
+              number % item.group * item.partial_stride;
+      total[padded] = max;
+      total[padded + 1] = sum_of_row;
+    } else if (split > 0) {
+      merge(acc, max, sum_of_row, item.head_dim, total, s.total.max[row], s.total.sum[row]);
+      continue;
+    } else {
+      s.total.max[row] = max;
+      s.total.sum[row] = sum_of_row;
+    }
+    __builtin_memcpy(total, acc, sizeof(float) * item.head_dim);
+  }
+}
+
+}  // namespace
+
+void attention_item(const AttentionItem& item, float* scratch) {
+  const int padded = (item.head_dim + 15) / 16 * 16;
+  const Scratch s = lay_out(scratch, padded);
+  for (int row = 0; row < item.num_rows; ++row) {
+    const int token = (item.first_row + row) / item.group;
+    const int head = (item.first_row + row) % item.group;
+    const float* q = item.q + token * item.q_token_stride + head * item.q_head_stride;
+    for (int d = 0; d < item.head_dim; ++d) s.q[row * item.head_dim + d] = q[d] * item.scale;
+  }
+
+  const int all_keys = keys_of(item, item.num_rows - 1);
+  for (int split = item.split_begin; split < item.split_end; ++split) {
+    const int begin = split * kAttentionSplit;
+    const int end = at_most(all_keys, begin + kAttentionSplit);
+    if (begin >= end) break;
+    start_split(item, s, padded);
+    for (int key = begin; key < end; key += kTile) walk_tile(item, s, key, end);
+    end_split(item, s, split, padded);
+  }
+  if (item.partial != nullptr) return;
+
+  for (int row = 0; row < item.num_rows; ++row) {
+    const int token = (item.first_row + row) / item.group;
+    const int head = (item.first_row + row) % item.group;
+    finish(s.total.acc + row * padded, s.total.sum[row], item.head_dim,
+           item.out + token * item.out_token_stride + head * item.out_head_stride);
+  }
+}
+
+void attention_merge(const AttentionMerge& job) {
+  const int padded = (job.head_dim + 15) / 16 * 16;
+  float acc[256];
+  __builtin_memcpy(acc, job.partial, sizeof(float) * job.head_dim);
+  float max = job.partial[padded];
+  float sum = job.partial[padded + 1];
+  for (int split = 1; split < job.num_splits; ++split) {
+    const float* next = job.partial + split * job.split_stride;
+    merge(next, next[padded], next[padded + 1], job.head_dim, acc, max, sum);
+  }
+  finish(acc, sum, job.head_dim, job.out);
+}
+
+}  // namespace minisgl::kernels::MINISGL_ISA

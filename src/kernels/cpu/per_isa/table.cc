@@ -1,0 +1,19 @@
+#include "kernels/cpu/table.h"
+
+#include "kernels/cpu/per_isa/functions.h"
+
+namespace minisgl::kernels::MINISGL_ISA {
+
+extern const CpuKernels kTable;
+const CpuKernels kTable = {
+    .norm = norm_rows,
+    .silu = silu_rows,
+    .rope = rope_heads,
+    .attention = attention_item,
+    .attention_merge = attention_merge,
+    .scan_logits = scan_logits,
+    .softmax_weights = softmax_weights,
+    .exp = exp_all,
+};
+
+}  // namespace minisgl::kernels::MINISGL_ISA

@@ -1,0 +1,32 @@
+// The ops of this layer written as plainly as possible, in double where it matters: the oracle that
+// the optimised kernels are compared with, and what the attention backend `ref` runs. They run at
+// once on the calling thread, and expect arguments that the op of the same name accepts.
+
+#pragma once
+
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/rope.h"
+#include "kernels/sampling.h"
+#include "tensor/tensor.h"
+
+namespace minisgl::kernels::ref {
+
+/// See kernels/norm.h.
+void rms_norm(TensorView x, TensorView weight, float eps, TensorView y);
+void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps);
+
+/// See kernels/activation.h.
+void silu_and_mul(TensorView gate_up, TensorView y);
+
+/// See kernels/rope.h.
+void qk_norm_rope_store(const RopeStoreArgs& args);
+
+/// See kernels/attention.h. One softmax over all keys that a query sees.
+void paged_attention(const PagedAttentionArgs& args);
+
+/// See kernels/sampling.h: the probability of each token of a row.
+std::vector<double> filtered_probabilities(TensorView logits, const SamplingRow& row);
+
+}  // namespace minisgl::kernels::ref

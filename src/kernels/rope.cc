@@ -1,0 +1,100 @@
+#include "kernels/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/math.h"
+#include "kernels/cpu/table.h"
+
+namespace minisgl::kernels {
+namespace {
+
+constexpr std::int64_t kMaxHeadDim = 256;
+
+void check_norm(const TensorView& weight, std::int64_t head_dim, const char* what) {
+  if (weight.empty()) return;
+  check_tensor(weight, {head_dim}, DType::kF32, what);
+  check(weight.stride(0) == 1, what, " must be contiguous");
+}
+
+void check_args(const RopeStoreArgs& args) {
+  check_tensor(args.q, {-1, -1, -1}, DType::kF32, "q");
+  const std::int64_t tokens = args.q.dim(0);
+  const std::int64_t head_dim = args.q.dim(2);
+  check(head_dim % 2 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be even and at most ",
+        kMaxHeadDim, ", not ", head_dim);
+  check(args.kv.dtype == DType::kF32, "keys and values must be f32, not ", name(args.kv.dtype));
+  check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ", args.kv.head_dim);
+  check_tensor(args.qkv, {tokens, (args.q.dim(1) + 2 * args.kv.num_heads) * head_dim}, DType::kF32, "qkv");
+  check_tensor(args.positions, {tokens}, DType::kI32, "positions");
+  check_tensor(args.out_locs, {tokens}, DType::kI32, "out_locs");
+  check_tensor(args.rope_table, {-1, head_dim}, DType::kF32, "rope_table");
+  check(args.qkv.stride(1) == 1 && args.q.stride(2) == 1 && args.rope_table.stride(1) == 1 &&
+            (tokens <= 1 || (args.positions.stride(0) == 1 && args.out_locs.stride(0) == 1)),
+        "qkv, q, positions, out_locs and rope_table must be contiguous in their last dimension");
+  check_norm(args.q_norm, head_dim, "q_norm");
+  check_norm(args.k_norm, head_dim, "k_norm");
+}
+
+void run_token(const CpuKernels& kernels, const RopeStoreArgs& args, std::int64_t token) {
+  const std::int64_t head_dim = args.q.dim(2);
+  const std::int64_t q_heads = args.q.dim(1);
+  const std::int64_t kv_heads = args.kv.num_heads;
+  const float* qkv = args.qkv.as<float>() + token * args.qkv.stride(0);
+  const std::int64_t slot = args.out_locs.as<std::int32_t>()[token] * args.kv.slot_stride;
+  RopeHeads job{.x = qkv,
+                .y = args.q.as<float>() + token * args.q.stride(0),
+                .x_stride = head_dim,
+                .y_stride = args.q.stride(1),
+                .num_heads = q_heads,
+                .head_dim = head_dim,
+                .cos_sin = args.rope_table.as<float>() +
+                           args.positions.as<std::int32_t>()[token] * args.rope_table.stride(0),
+                .norm = args.q_norm.empty() ? nullptr : args.q_norm.as<float>(),
+                .eps = args.norm_eps};
+  kernels.rope(job);
+  job.x = qkv + q_heads * head_dim;
+  job.y = reinterpret_cast<float*>(args.kv.k) + slot;
+  job.y_stride = args.kv.head_stride;
+  job.num_heads = kv_heads;
+  job.norm = args.k_norm.empty() ? nullptr : args.k_norm.as<float>();
+  kernels.rope(job);
+  const float* v = qkv + (q_heads + kv_heads) * head_dim;
+  float* to = reinterpret_cast<float*>(args.kv.v) + slot;
+  for (std::int64_t head = 0; head < kv_heads; ++head)
+    std::memcpy(to + head * args.kv.head_stride, v + head * head_dim, sizeof(float) * head_dim);
+}
+
+}  // namespace
+
+Tensor make_rope_table(std::span<const float> inv_freq, std::int64_t num_positions, float scale) {
+  const auto half = static_cast<std::int64_t>(inv_freq.size());
+  Tensor table({num_positions, 2 * half}, DType::kF32);
+  float* row = table.view().as<float>();
+  for (std::int64_t position = 0; position < num_positions; ++position, row += 2 * half) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position) * inv_freq[i];
+      row[i] = static_cast<float>(std::cos(double{angle})) * scale;
+      row[half + i] = static_cast<float>(std::sin(double{angle})) * scale;
+    }
+  }
+  return table;
+}
+
+void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream) {
+  check_args(args);
+  const std::int64_t tokens = args.q.dim(0);
+  if (tokens == 0) return;
+  as_cpu(stream).run([args, tokens](ThreadPool& pool) {
+    constexpr std::int64_t kElementsPerPart = 1 << 14;
+    const CpuKernels& kernels = cpu_kernels();
+    const std::int64_t rows = std::max<std::int64_t>(1, kElementsPerPart / args.qkv.dim(1));
+    pool.parallel_for(ceil_div(tokens, rows), [&](std::int64_t part) {
+      const std::int64_t end = std::min(tokens, (part + 1) * rows);
+      for (std::int64_t token = part * rows; token < end; ++token) run_token(kernels, args, token);
+    });
+  });
+}
+
+}  // namespace minisgl::kernels
