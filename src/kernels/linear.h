@@ -12,7 +12,7 @@
 namespace minisgl::kernels {
 
 /// How the elements of a PackedMatrix lie in memory (kernels/cpu/pack.h).
-enum class Packing : std::uint8_t { kRows, kInt4, kInt8 };
+enum class Packing : std::uint8_t { kRows, kInt4, kInt8, kFloat };
 
 /// A weight matrix [rows, cols] in the order in which the kernels read it. Move-only.
 class PackedMatrix {

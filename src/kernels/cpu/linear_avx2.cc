@@ -1,0 +1,116 @@
+#include <immintrin.h>
+
+#include "kernels/cpu/linear_tile_loops.h"
+
+namespace minisgl::kernels::cpu {
+namespace {
+
+/// 8 lanes: a tile is two sets. 16 registers: 4 tokens x 2 vectors of sums, and 2 of codes.
+struct Avx2 {
+  using F = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr std::int64_t kFewTokens = 4;
+  static constexpr std::int64_t kBlockTokens = 6;
+
+  static F zero() { return _mm256_setzero_ps(); }
+  static F set(float value) { return _mm256_set1_ps(value); }
+  static F broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+  static F load(const float* p) { return _mm256_loadu_ps(p); }
+  static F load_f16(const std::byte* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static void store(float* p, F value) { _mm256_storeu_ps(p, value); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F add(F a, F b) { return _mm256_add_ps(a, b); }
+
+  static void sum_columns(const float* x, std::int64_t cols, float* sums) {
+    for (std::int64_t k = 0; k + kSumCols <= cols; k += kSumCols) {
+      const __m256 half = _mm256_add_ps(_mm256_loadu_ps(x + k), _mm256_loadu_ps(x + k + 8));
+      const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+      const __m128 pair = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+      *sums++ = _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+    }
+  }
+
+  /// Nibbles become bytes (even k, odd k), a byte shuffle turns codes into numbers, and two shifts
+  /// bring a byte with its sign into a 32-bit lane.
+  struct Int4 {
+    static constexpr int kBits = 4;
+    static constexpr bool kScaled = true;
+    typedef int Words __attribute__((vector_size(32)));
+
+    explicit Int4(const TileLayout& layout)
+        : numbers(_mm256_broadcastsi128_si256(
+              _mm_loadu_si128(reinterpret_cast<const __m128i*>(&layout.numbers)))) {}
+
+    struct Step {
+      F get(int j, int v) const {
+        const Words top = bytes[v][j % 2] << (24 - 8 * (j / 2));
+        return _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(top >> 24));
+      }
+      Words bytes[kVecs][2];
+    };
+    Step load(const std::byte* codes, int set) const {
+      const __m256i mask = _mm256_set1_epi8(15);
+      Step step;
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        const __m256i words = _mm256_loadu_si256(
+            reinterpret_cast<const __m256i*>(codes + (set * kVecs + v) * 32));
+        const __m256i even = _mm256_and_si256(words, mask);
+        const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(words, 4), mask);
+        step.bytes[v][0] = reinterpret_cast<Words>(_mm256_shuffle_epi8(numbers, even));
+        step.bytes[v][1] = reinterpret_cast<Words>(_mm256_shuffle_epi8(numbers, odd));
+      }
+      return step;
+    }
+    __m256i numbers;
+  };
+
+  /// What has one number of kBits bits after the other.
+  template <class Self, int kBitCount, bool kHasScale>
+  struct Stored {
+    static constexpr int kBits = kBitCount;
+    static constexpr bool kScaled = kHasScale;
+    explicit Stored(const TileLayout& /*layout*/) {}
+    struct Step {
+      F get(int j, int v) const {
+        return Self::decode(codes + (j * kTileRows + v * kLanes) * (kBits / 8));
+      }
+      const std::byte* codes;
+    };
+    Step load(const std::byte* codes, int set) const {
+      return {codes + set * kVecs * kLanes * (kBits / 8)};
+    }
+  };
+
+  struct Int8 : Stored<Int8, 8, true> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) {
+      return _mm256_cvtepi32_ps(
+          _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+    }
+  };
+  struct F32 : Stored<F32, 32, false> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) { return Avx2::load(reinterpret_cast<const float*>(p)); }
+  };
+  struct F16 : Stored<F16, 16, false> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) { return load_f16(p); }
+  };
+  struct BF16 : Stored<BF16, 16, false> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) {
+      const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    }
+  };
+};
+
+}  // namespace
+
+extern const LinearKernels kLinearAvx2;
+const LinearKernels kLinearAvx2 = {Simd::kAvx2, multiply_tiles<Avx2>, Avx2::sum_columns};
+
+}  // namespace minisgl::kernels::cpu

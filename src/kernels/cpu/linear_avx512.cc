@@ -1,0 +1,114 @@
+// GCC 12 takes the deliberately undefined pass-through operands of its own intrinsics for a mistake
+// (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+#include <immintrin.h>
+
+#include "kernels/cpu/linear_tile_loops.h"
+
+namespace minisgl::kernels::cpu {
+namespace {
+
+/// 16 lanes: a set is a whole tile. 32 registers: 8 tokens x 2 vectors of sums, and 2 of codes.
+struct Avx512 {
+  using F = __m512;
+  static constexpr int kLanes = 16;
+  static constexpr std::int64_t kFewTokens = 8;
+  static constexpr std::int64_t kBlockTokens = 8;
+
+  static F zero() { return _mm512_setzero_ps(); }
+  static F set(float value) { return _mm512_set1_ps(value); }
+  static F broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static F load_f16(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static void store(float* p, F value) { _mm512_storeu_ps(p, value); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+
+  /// Sums of 16 columns, four at a time: quarters are transposed and added.
+  static void sum_columns(const float* x, std::int64_t cols, float* sums) {
+    for (std::int64_t k = 0; k + kSumCols <= cols; k += kSumCols) {
+      const __m512 v = _mm512_loadu_ps(x + k);
+      const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+      const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+      const __m128 pair = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+      *sums++ = _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+    }
+  }
+
+  /// A code becomes its number by one permutation of a table of 16, which ignores higher bits: so
+  /// nibble j only needs a shift.
+  struct Int4 {
+    static constexpr int kBits = 4;
+    static constexpr bool kScaled = true;
+    typedef unsigned Words __attribute__((vector_size(64)));
+
+    explicit Int4(const TileLayout& layout)
+        : numbers(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+              _mm_loadu_si128(reinterpret_cast<const __m128i*>(&layout.numbers))))) {}
+
+    struct Step {
+      F get(int j, int v) const {
+        return _mm512_permutexvar_ps(reinterpret_cast<__m512i>(words[v] >> (4 * j)), numbers);
+      }
+      Words words[kVecs];
+      F numbers;
+    };
+    Step load(const std::byte* codes, int /*set*/) const {
+      return {{reinterpret_cast<Words>(_mm512_loadu_si512(codes)),
+               reinterpret_cast<Words>(_mm512_loadu_si512(codes + 64))},
+              numbers};
+    }
+    F numbers;
+  };
+
+  /// What has one number of kBits bits after the other.
+  template <class Self, int kBitCount, bool kHasScale>
+  struct Stored {
+    static constexpr int kBits = kBitCount;
+    static constexpr bool kScaled = kHasScale;
+    explicit Stored(const TileLayout& /*layout*/) {}
+    struct Step {
+      F get(int j, int v) const {
+        return Self::decode(codes + (j * kTileRows + v * kLanes) * (kBits / 8));
+      }
+      const std::byte* codes;
+    };
+    Step load(const std::byte* codes, int /*set*/) const { return {codes}; }
+  };
+
+  struct Int8 : Stored<Int8, 8, true> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) {
+      return _mm512_cvtepi32_ps(
+          _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+    }
+  };
+  struct F32 : Stored<F32, 32, false> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) { return _mm512_loadu_ps(p); }
+  };
+  struct F16 : Stored<F16, 16, false> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) { return load_f16(p); }
+  };
+  struct BF16 : Stored<BF16, 16, false> {
+    using Stored::Stored;
+    static F decode(const std::byte* p) {
+      const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+      return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    }
+  };
+};
+
+}  // namespace
+
+extern const LinearKernels kLinearAvx512;
+const LinearKernels kLinearAvx512 = {Simd::kAvx512, multiply_tiles<Avx512>, Avx512::sum_columns};
+
+}  // namespace minisgl::kernels::cpu

@@ -1,0 +1,225 @@
+#include "kernels/cpu/pack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/math.h"
+#include "kernels/cpu/unpack.h"
+#include "kernels/ref/dequantize.h"
+#include "tensor/half.h"
+
+namespace minisgl::kernels {
+namespace cpu {
+namespace {
+
+/// Up to kUnpackCols columns of the rows of a tile, taken apart.
+struct TileCodes {
+  std::int8_t codes[kTileRows][kUnpackCols];
+  float scales[kTileRows][kUnpackCols / 16];
+  float mins[kTileRows][kUnpackCols / 16];
+};
+
+/// values[row][g] of all rows -> [32 rows], as f16 or f32. Returns the byte behind them.
+std::byte* write_scales(ScaleType type, const float (*values)[kUnpackCols / 16], int g,
+                        std::byte* out) {
+  for (int r = 0; r < kTileRows; ++r) {
+    if (type == ScaleType::kF16) {
+      const Half half = to_f16(values[r][g]);  // exact: it was an f16 in the file
+      std::memcpy(out + r * 2, &half, 2);
+    } else {
+      std::memcpy(out + r * 4, &values[r][g], 4);
+    }
+  }
+  return out + kTileRows * (type == ScaleType::kF16 ? 2 : 4);
+}
+
+void write_group(const TileLayout& layout, const TileCodes& tile, int g, std::byte* out) {
+  out = write_scales(layout.scale, tile.scales, g, out);
+  if (layout.has_min) out = write_scales(layout.scale, tile.mins, g, out);
+  const int begin = g * layout.group;
+  if (layout.packing == Packing::kInt8) {
+    for (int k = begin; k < begin + layout.group; ++k) {
+      for (int r = 0; r < kTileRows; ++r) *out++ = static_cast<std::byte>(tile.codes[r][k]);
+    }
+    return;
+  }
+  for (int k = begin; k < begin + layout.group; k += 8) {
+    for (int r = 0; r < kTileRows; ++r) {
+      std::uint32_t word = 0;
+      for (int j = 0; j < 8; ++j)
+        word |= static_cast<std::uint32_t>(tile.codes[r][k + j] & 15) << (4 * j);
+      std::memcpy(out, &word, 4);
+      out += 4;
+    }
+  }
+}
+
+/// rows[r] of the source -> one tile. A null row is padding: the buffer is zero already.
+void pack_block_tile(const TileLayout& layout, const std::byte* const* rows, std::int64_t cols,
+                     std::byte* out) {
+  TileCodes tile{};
+  for (std::int64_t k = 0; k < cols; k += kUnpackCols) {
+    const std::int64_t width = std::min(cols - k, kUnpackCols);
+    for (int r = 0; r < kTileRows; ++r) {
+      if (rows[r] == nullptr) continue;
+      unpack_columns(layout.dtype, rows[r] + bytes_of(layout.dtype, k), width, tile.codes[r],
+                     tile.scales[r], tile.mins[r]);
+    }
+    for (int g = 0; g < width / layout.group; ++g) {
+      write_group(layout, tile, g, out);
+      out += layout.group_bytes;
+    }
+  }
+}
+
+void pack_float_tile(const TileLayout& layout, const std::byte* const* rows, std::int64_t cols,
+                     std::byte* out) {
+  const int bytes = layout.code_bits / 8;
+  for (int r = 0; r < kTileRows; ++r) {
+    if (rows[r] == nullptr) continue;
+    for (std::int64_t k = 0; k < cols; ++k)
+      std::memcpy(out + (k * kTileRows + r) * bytes, rows[r] + k * bytes, bytes);
+  }
+}
+
+float read_scale(const TileLayout& layout, const std::byte* scales, std::int64_t index) {
+  if (layout.scale == ScaleType::kF16) {
+    Half half;
+    std::memcpy(&half, scales + index * 2, 2);
+    return to_f32(half);
+  }
+  float value;
+  std::memcpy(&value, scales + index * 4, 4);
+  return value;
+}
+
+float read_code(const TileLayout& layout, const std::byte* codes, int k, int r) {
+  if (layout.packing == Packing::kInt8)
+    return static_cast<float>(static_cast<std::int8_t>(codes[k * kTileRows + r]));
+  std::uint32_t word;
+  std::memcpy(&word, codes + (k / 8 * kTileRows + r) * 4, 4);
+  return static_cast<float>(layout.numbers[word >> (k % 8 * 4) & 15U]);
+}
+
+void read_block_row(const TileLayout& layout, const std::byte* tile, int r, std::int64_t cols,
+                    float* out) {
+  for (std::int64_t begin = 0; begin < cols; begin += layout.group) {
+    const float scale = read_scale(layout, tile, r);
+    const float min = layout.has_min ? read_scale(layout, tile, kTileRows + r) : 0;
+    const std::byte* codes = tile + layout.scale_bytes;
+    for (int k = 0; k < layout.group; ++k) {
+      const float product = scale * read_code(layout, codes, k, r);
+      *out++ = layout.has_min ? product + min : product;
+    }
+    tile += layout.group_bytes;
+  }
+}
+
+void read_float_row(const TileLayout& layout, const std::byte* tile, int r, std::int64_t cols,
+                    float* out) {
+  visit_float_dtype(layout.dtype, [&]<class T>() {
+    for (std::int64_t k = 0; k < cols; ++k) {
+      T value;
+      std::memcpy(&value, tile + (k * kTileRows + r) * sizeof(T), sizeof(T));
+      out[k] = to_f32(value);
+    }
+  });
+}
+
+}  // namespace
+
+TileLayout tile_layout(DType type) {
+  TileLayout layout;
+  layout.dtype = type;
+  if (is_block_type(type)) {
+    const BlockForm form = block_form(type);
+    layout.packing = form.code_bits == 4 ? Packing::kInt4 : Packing::kInt8;
+    layout.group = form.group;
+    layout.code_bits = form.code_bits;
+    layout.scale = form.f16 ? ScaleType::kF16 : ScaleType::kF32;
+    layout.has_min = form.has_min;
+    layout.numbers = form.numbers;
+    layout.scale_bytes = kTileRows * (form.f16 ? 2 : 4) * (form.has_min ? 2 : 1);
+  } else {
+    check(type == DType::kF32 || type == DType::kF16 || type == DType::kBF16,
+          "expected weights of type f32, f16, bf16 or a block type, not ", name(type));
+    layout.code_bits = info(type).block_bytes * 8;
+  }
+  layout.column_bytes = kTileRows * layout.code_bits / 8;
+  layout.group_bytes = layout.scale_bytes + layout.group * layout.column_bytes;
+  return layout;
+}
+
+std::int64_t tile_bytes(const TileLayout& layout, std::int64_t cols) {
+  return cols / layout.group * layout.group_bytes + cols % layout.group * layout.column_bytes;
+}
+
+Packing packing_for(DType type, Simd simd) {
+  const TileLayout layout = tile_layout(type);
+  return simd == Simd::kPlain ? Packing::kRows : layout.packing;
+}
+
+void read_row(const PackedMatrix& matrix, std::int64_t row, float* out) {
+  const std::int64_t cols = matrix.cols();
+  if (matrix.packing() == Packing::kRows) {
+    dequantize_row(matrix.dtype(), matrix.data() + row * bytes_of(matrix.dtype(), cols), cols, out);
+    return;
+  }
+  const TileLayout layout = tile_layout(matrix.dtype());
+  const std::byte* tile = matrix.data() + row / kTileRows * tile_bytes(layout, cols);
+  const int r = static_cast<int>(row % kTileRows);
+  if (layout.packing == Packing::kFloat) {
+    read_float_row(layout, tile, r, cols, out);
+  } else {
+    read_block_row(layout, tile, r, cols, out);
+  }
+}
+
+}  // namespace cpu
+
+PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
+                         ThreadPool& pool) {
+  check(weight.rank() == 2, "a weight matrix has 2 dimensions, not ", weight.rank());
+  const std::int64_t source_rows = weight.dim(0);
+  const std::int64_t cols = weight.dim(1);
+  const DType dtype = weight.dtype;
+  check(weight.device.is_cpu(), "expected a weight in host memory, not on ", to_string(weight.device));
+  check(source_rows > 0 && cols > 0, "a weight matrix of shape ", to_string(weight.shape), " is empty");
+  const cpu::TileLayout layout = cpu::tile_layout(dtype);
+  check(cols % info(dtype).block_elems == 0, "rows of ", cols, " elements are not whole blocks of ",
+        name(dtype), ", which have ", info(dtype).block_elems);
+  check(weight.stride(1) == 1 && (source_rows == 1 || weight.stride(0) == cols),
+        "expected a weight with contiguous rows");
+  for (const std::int32_t row : row_order)
+    check(row >= 0 && row < source_rows, "row_order names row ", row, " of ", source_rows);
+
+  const std::int64_t rows =
+      row_order.empty() ? source_rows : static_cast<std::int64_t>(row_order.size());
+  const std::int64_t row_bytes = bytes_of(dtype, cols);
+  const auto source = [&](std::int64_t i) {
+    return weight.data + (row_order.empty() ? i : row_order[i]) * row_bytes;
+  };
+  const Packing packing = cpu::packing_for(dtype, active_simd());
+  const std::int64_t tiles = ceil_div(rows, std::int64_t{cpu::kTileRows});
+  const std::int64_t tile_bytes =
+      packing == Packing::kRows ? cpu::kTileRows * row_bytes : cpu::tile_bytes(layout, cols);
+  Buffer data(static_cast<std::size_t>(packing == Packing::kRows ? rows * row_bytes : tiles * tile_bytes));
+  pool.parallel_for(tiles, [&](std::int64_t tile) {
+    const std::byte* sources[cpu::kTileRows] = {};
+    const std::int64_t first = tile * cpu::kTileRows;
+    const std::int64_t count = std::min<std::int64_t>(rows - first, cpu::kTileRows);
+    for (std::int64_t r = 0; r < count; ++r) sources[r] = source(first + r);
+    std::byte* out = data.data() + tile * tile_bytes;
+    if (packing == Packing::kRows) {
+      for (std::int64_t r = 0; r < count; ++r) std::memcpy(out + r * row_bytes, sources[r], row_bytes);
+    } else if (packing == Packing::kFloat) {
+      cpu::pack_float_tile(layout, sources, cols, out);
+    } else {
+      cpu::pack_block_tile(layout, sources, cols, out);
+    }
+  });
+  return PackedMatrix(rows, cols, dtype, packing, std::move(data));
+}
+
+}  // namespace minisgl::kernels

@@ -1,0 +1,171 @@
+#include "kernels/linear.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+#include "base/math.h"
+#include "kernels/cpu/linear_kernels.h"
+#include "kernels/cpu/pack.h"
+
+namespace minisgl::kernels {
+namespace {
+
+constexpr int kMaxSegments = 8;
+constexpr std::int64_t kMinPartBytes = 8 << 10;
+constexpr std::int64_t kMaxPartBytes = 256 << 10;
+constexpr std::int64_t kPartsPerThread = 8;
+
+/// One matrix of a product, cut into parts of whole tiles.
+struct Segment {
+  const PackedMatrix* matrix = nullptr;
+  cpu::TileLayout layout;
+  std::int64_t row_bytes_x32 = 0;  // of 32 rows: a tile, or 32 rows as in the file
+  std::int64_t first_column = 0;   // of y
+  std::int64_t part_rows = 0;
+  std::int64_t first_part = 0;
+};
+
+/// A whole product: parts are numbered token chunk by token chunk, so that the threads share the
+/// chunk's x in the cache.
+struct Product {
+  TensorView x;
+  TensorView bias;
+  TensorView y;
+  std::array<Segment, kMaxSegments> segments;
+  int num_segments = 0;
+  std::int64_t total_bytes = 0;
+  std::int64_t parts_per_chunk = 0;
+  std::int64_t chunk_tokens = 0;
+
+  std::int64_t num_tokens() const { return x.dim(0); }
+};
+
+void add_segment(Product& product, const PackedMatrix& matrix, std::int64_t first_column) {
+  Segment& segment = product.segments[product.num_segments++];
+  segment.matrix = &matrix;
+  segment.layout = cpu::tile_layout(matrix.dtype());
+  segment.row_bytes_x32 = matrix.packing() == Packing::kRows
+                              ? cpu::kTileRows * bytes_of(matrix.dtype(), matrix.cols())
+                              : cpu::tile_bytes(segment.layout, matrix.cols());
+  segment.first_column = first_column;
+  product.total_bytes +=
+      ceil_div(matrix.rows(), std::int64_t{cpu::kTileRows}) * segment.row_bytes_x32;
+}
+
+/// With few tokens a part is a stretch of memory, long enough to be worth a claim and short enough
+/// to share the work evenly. With many it is one tile of rows and a chunk of the tokens.
+void partition(Product& product, int num_threads) {
+  const std::int64_t tokens = product.num_tokens();
+  const bool few = tokens <= cpu::kFewTokens;
+  const std::int64_t chunks = ceil_div(tokens, cpu::kMaxPartTokens);
+  product.chunk_tokens =
+      std::min(round_up(ceil_div(tokens, chunks), std::int64_t{8}), cpu::kMaxPartTokens);
+  const std::int64_t part_bytes = std::clamp(product.total_bytes / (num_threads * kPartsPerThread),
+                                             kMinPartBytes, kMaxPartBytes);
+  product.parts_per_chunk = 0;
+  for (int i = 0; i < product.num_segments; ++i) {
+    Segment& segment = product.segments[i];
+    const std::int64_t tiles =
+        few ? std::max(part_bytes / segment.row_bytes_x32, std::int64_t{1}) : 1;
+    segment.part_rows = tiles * cpu::kTileRows;
+    segment.first_part = product.parts_per_chunk;
+    product.parts_per_chunk += ceil_div(segment.matrix->rows(), segment.part_rows);
+  }
+}
+
+void run_part(const Product& product, std::int64_t part, const float* sums) {
+  const std::int64_t chunk = part / product.parts_per_chunk;
+  const std::int64_t index = part % product.parts_per_chunk;
+  int s = product.num_segments - 1;
+  while (product.segments[s].first_part > index) --s;
+  const Segment& segment = product.segments[s];
+  const PackedMatrix& matrix = *segment.matrix;
+  const std::int64_t row = (index - segment.first_part) * segment.part_rows;
+  const std::int64_t token = chunk * product.chunk_tokens;
+  const std::int64_t column = segment.first_column + row;
+
+  cpu::LinearPart args;
+  args.layout = &segment.layout;
+  args.weights = matrix.data() + row / cpu::kTileRows * segment.row_bytes_x32;
+  args.num_rows = std::min(segment.part_rows, matrix.rows() - row);
+  args.cols = matrix.cols();
+  args.x_stride = product.x.stride(0);
+  args.x = reinterpret_cast<const float*>(product.x.data) + token * args.x_stride;
+  args.num_tokens = std::min(product.chunk_tokens, product.num_tokens() - token);
+  args.sums = sums;
+  args.y_stride = product.y.stride(0);
+  args.y = reinterpret_cast<float*>(product.y.data) + token * args.y_stride + column;
+  args.bias =
+      product.bias.empty() ? nullptr : reinterpret_cast<const float*>(product.bias.data) + column;
+  if (matrix.packing() == Packing::kRows) {
+    cpu::multiply_rows(args);
+  } else {
+    cpu::linear_kernels().multiply_tiles(args);
+  }
+}
+
+void run(Product& product, ThreadPool& pool) {
+  partition(product, pool.num_threads());
+  const std::int64_t tokens = product.num_tokens();
+  const std::int64_t cols = product.x.dim(1);
+  alignas(64) float sums[cpu::kFewTokens * cpu::kMaxFewCols / cpu::kSumCols];
+  bool tiles = false;
+  for (int i = 0; i < product.num_segments; ++i)
+    tiles |= product.segments[i].matrix->packing() != Packing::kRows;
+  const bool few = tiles && tokens <= cpu::kFewTokens && cols <= cpu::kMaxFewCols;
+  if (few) {
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const float* x = reinterpret_cast<const float*>(product.x.data) + t * product.x.stride(0);
+      cpu::linear_kernels().sum_columns(x, cols, sums + t * (cols / cpu::kSumCols));
+    }
+  }
+  const std::int64_t chunks = ceil_div(tokens, product.chunk_tokens);
+  pool.parallel_for(chunks * product.parts_per_chunk, [&](std::int64_t part) {
+    run_part(product, part, few ? sums : nullptr);
+  });
+}
+
+}  // namespace
+
+void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias, TensorView y,
+            Stream& stream) {
+  check(!weights.empty() && weights.size() <= kMaxSegments, "linear takes 1 to ", kMaxSegments,
+        " matrices, not ", weights.size());
+  check_tensor(x, {-1, weights[0]->cols()}, DType::kF32, "x of linear");
+  Product product{.x = x, .bias = bias, .y = y, .segments = {}};
+  std::int64_t rows = 0;
+  for (const PackedMatrix* matrix : weights) {
+    check(!matrix->empty() && matrix->cols() == x.dim(1), "linear: x has ", x.dim(1),
+          " columns but a weight is [", matrix->rows(), ", ", matrix->cols(), "]");
+    if (matrix->packing() != Packing::kRows) cpu::linear_kernels();  // throws if there are none
+    add_segment(product, *matrix, rows);
+    rows += matrix->rows();
+  }
+  check_tensor(y, {x.dim(0), rows}, DType::kF32, "y of linear");
+  if (!bias.empty()) check_tensor(bias, {rows}, DType::kF32, "bias of linear");
+  check(x.stride(1) == 1 && y.stride(1) == 1, "linear: the columns of x and y must be contiguous");
+  if (x.dim(0) == 0) return;
+  as_cpu(stream).run([product](ThreadPool& pool) mutable { run(product, pool); });
+}
+
+void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {
+  check(ids.rank() == 1, "ids of embedding: expected one dimension, found ", ids.rank());
+  check_tensor(ids, {-1}, DType::kI32, "ids of embedding");
+  check_tensor(y, {ids.dim(0), table.cols()}, DType::kF32, "y of embedding");
+  check(ids.stride(0) == 1 && y.stride(1) == 1,
+        "embedding: ids and the columns of y must be contiguous");
+  if (ids.dim(0) == 0) return;
+  as_cpu(stream).run([ids, &table, y](ThreadPool& pool) {
+    const auto* id = reinterpret_cast<const std::int32_t*>(ids.data);
+    auto* out = reinterpret_cast<float*>(y.data);
+    for (std::int64_t t = 0; t < ids.dim(0); ++t)
+      check(id[t] >= 0 && id[t] < table.rows(), "token id ", id[t], " is outside of the embedding's ",
+            table.rows(), " rows");
+    pool.parallel_for(ids.dim(0), [&](std::int64_t t) {
+      cpu::read_row(table, id[t], out + t * y.stride(0));
+    });
+  });
+}
+
+}  // namespace minisgl::kernels
