@@ -132,17 +132,17 @@ struct CpuStream::Executor {
 CpuStream::CpuStream(int num_threads)
     : executor_(std::make_unique<Executor>()), pool_(std::make_unique<ThreadPool>(num_threads)) {}
 
-CpuStream::CpuStream(Dry /*tag*/) : dry_(true) {}
+CpuStream::CpuStream(Dry dry) : dry_(true), dry_threads_(dry.num_threads) {}
 
-std::unique_ptr<CpuStream> CpuStream::make_dry() {
-  return std::unique_ptr<CpuStream>(new CpuStream(Dry{}));
+std::unique_ptr<CpuStream> CpuStream::make_dry(int num_threads) {
+  return std::unique_ptr<CpuStream>(new CpuStream(Dry{num_threads}));
 }
 
 CpuStream::~CpuStream() {
   executor_.reset();  // runs what is left, which needs the pool
 }
 
-int CpuStream::num_threads() const { return dry_ ? 1 : pool_->num_threads(); }
+int CpuStream::num_threads() const { return dry_ ? dry_threads_ : pool_->num_threads(); }
 
 bool CpuStream::on_executor() const { return std::this_thread::get_id() == executor_->thread.get_id(); }
 

@@ -51,8 +51,9 @@ class Stream {
 class CpuStream final : public Stream {
  public:
   explicit CpuStream(int num_threads);
-  /// A stream that drops all work.
-  static std::unique_ptr<CpuStream> make_dry();
+  /// A stream that drops all work, and stands for one of `num_threads` threads: the scratch memory
+  /// that an op asks for may depend on them.
+  static std::unique_ptr<CpuStream> make_dry(int num_threads = 1);
   ~CpuStream() override;
 
   Device device() const override { return kCpu; }
@@ -78,12 +79,15 @@ class CpuStream final : public Stream {
   }
 
  private:
-  struct Dry {};
+  struct Dry {
+    int num_threads;
+  };
   explicit CpuStream(Dry);
   bool on_executor() const;
 
   struct Executor;
   bool dry_ = false;
+  int dry_threads_ = 0;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ThreadPool> pool_;
 };

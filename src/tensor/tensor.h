@@ -31,7 +31,8 @@ struct Shape {
   std::int64_t operator[](int i) const { return dims[i < 0 ? i + rank : i]; }
   std::int64_t numel() const {
     std::int64_t product = 1;
-    for (int i = 0; i < rank; ++i) product *= dims[i];
+    // A constant bound: with `rank` g++ 12 warns of uninitialised sizes.
+    for (int i = 0; i < kMaxRank; ++i) product *= i < rank ? dims[i] : 1;
     return product;
   }
   bool operator==(const Shape&) const = default;
