@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -35,9 +36,16 @@ struct Request {
 
   std::int32_t cached_len = 0;      ///< keys and values of so many tokens are in the pool
   std::int32_t device_len = 0;      ///< tokens that the next step will have made part of the pool
-  std::int32_t max_device_len = 0;  ///< prompt_len + max_tokens
+  std::int32_t max_device_len = 0;  ///< prompt_len + max_tokens, as far as the context allows
   RowId row{-1};
   PrefixHandle prefix;
+
+  /// A step that computes tokens [cached_len, device_len) was launched. What is next: the rest of the
+  /// prompt, or one token after it. Source: mini-sglang core.py complete_one().
+  void complete_step() {
+    cached_len = device_len;
+    device_len = std::max(prompt_len, cached_len + 1);
+  }
 
   std::int32_t extend_len() const { return device_len - cached_len; }
   std::int32_t remain_len() const { return max_device_len - device_len; }
