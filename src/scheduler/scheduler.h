@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct SchedulerConfig {
   bool overlap = true;                        ///< plan step i + 1 while step i runs
   std::vector<TokenId> eos_ids;               ///< ascending
   bool check_integrity = true;                ///< verify the ledgers whenever idle
+  /// From which requests without a seed of their own get one, each another; a number from the system
+  /// when unset. Ranks of one group need the same.
+  std::optional<std::uint64_t> seed = std::nullopt;
 };
 
 /// A prompt on its way in.
@@ -37,7 +41,7 @@ struct TokenEvent {
   TokenId token = 0;       ///< the end-of-sequence token included
   FinishReason finish = FinishReason::kNone;
   std::int32_t cached_tokens = 0;  ///< prompt tokens taken from the prefix cache
-  std::string error;               ///< for kError
+  std::string error = {};          ///< for kError
 };
 
 /// Counters for logs, metrics and tests; a snapshot.
@@ -47,12 +51,25 @@ struct SchedulerStats {
   std::int64_t steps = 0, prompt_tokens = 0, cached_prompt_tokens = 0, generated_tokens = 0;
 };
 
-/// One rank's scheduler. submit(), abort(), validate(), stats() and stop() may be called by any
-/// thread, run() by one; events are delivered on run()'s thread, in order.
+/// One rank's scheduler.
+///
+/// A step holds all decoding rows and, beside them, prompt tokens within the prefill budget: decoding
+/// never waits for prompts, prompts never for decoding. Prompts are served first come first served.
+/// A request is admitted when the pool has room for its whole answer, so it is never put back.
+/// With overlap the next step is planned and launched before the tokens of the last one are known;
+/// what it computes for a request that turns out to have ended is dropped, so the answers are the
+/// same as without. Every decision follows from the order of submit() and abort() and from the
+/// tokens: ranks that see the same make the same steps.
+///
+/// submit(), abort(), validate(), stats() and stop() may be called by any thread, also from the sink;
+/// run(), step() and check_integrity() by one. Events are delivered on that thread, in order.
+///
+/// Source: mini-sglang scheduler/scheduler.py; Yu et al. 2022 (Orca), section 4.
 class Scheduler {
  public:
   using Sink = std::function<void(std::span<const TokenEvent>)>;
 
+  /// `executor` must outlive the scheduler. Throws Error naming the limit or option that makes no sense.
   Scheduler(Executor& executor, SchedulerConfig config, Sink sink);
   ~Scheduler();
 
@@ -62,7 +79,9 @@ class Scheduler {
   void validate(const NewRequest& request) const;
 
   /// Queues a request (validate() is the caller's duty, but a bad one only gets an error event).
-  /// Ids must be new. After stop() it gets an abort event.
+  /// max_tokens is lowered to what context and pool leave. Throws Error if the id is that of a request
+  /// which has not ended. After stop() it gets an abort event, after a fault an error event; once
+  /// run() has returned, on the calling thread.
   void submit(NewRequest request);
 
   /// Ends a request, waiting, prefilling or decoding; unknown ids are ignored. Its event has kAbort.
@@ -74,13 +93,13 @@ class Scheduler {
   void stop();
 
   /// One turn of the loop, for callers without a thread (tests, offline use): plans, launches and
-  /// collects; false when there was nothing to do.
+  /// collects; false when there was nothing to do. Throws as run() does.
   bool step();
 
   SchedulerStats stats() const;
 
-  /// Throws Error unless free + cached pages equal the pool, all locks are zero, every page has one
-  /// owner. Only when idle.
+  /// Throws Error unless every page has one owner (the free list, the prefix cache or one request)
+  /// and, when there is no request, nothing is locked and no row is taken. Between steps; O(pool).
   void check_integrity() const;
 
  private:

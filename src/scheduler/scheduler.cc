@@ -1,0 +1,478 @@
+#include "scheduler/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "scheduler/cache_manager.h"
+#include "scheduler/decode_set.h"
+#include "scheduler/inbox.h"
+#include "scheduler/prefill_queue.h"
+#include "scheduler/request_check.h"
+#include "scheduler/row_table.h"
+#include "scheduler/step.h"
+
+namespace minisgl {
+namespace {
+
+SchedulerConfig checked_config(SchedulerConfig config) {
+  check(config.prefill_budget_tokens > 0, "scheduler: prefill_budget_tokens is ",
+        config.prefill_budget_tokens, "; it must be at least 1");
+  std::sort(config.eos_ids.begin(), config.eos_ids.end());
+  return config;
+}
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+/// splitmix64 (Steele, Lea, Flood 2014): numbers that follow one another give unrelated seeds.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15U;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+class Scheduler::Impl {
+ public:
+  Impl(Executor& executor, SchedulerConfig config, Sink sink)
+      : executor_(executor),
+        limits_(checked_limits(executor.limits())),
+        config_(checked_config(std::move(config))),
+        sink_(std::move(sink)),
+        room_tokens_(room_tokens(limits_)),
+        seed_(config_.seed ? *config_.seed : random_seed()),
+        cache_({.num_pages = limits_.num_pages,
+                .page_size = limits_.page_size,
+                .max_rows = limits_.max_rows,
+                .max_seq_len = room_tokens_,
+                .prefix_cache = config_.prefix_cache}),
+        rows_(limits_.max_rows) {
+    publish();
+  }
+
+  ~Impl() { abandon_step(); }
+
+  void validate(const NewRequest& request) const { check_request(request, limits_); }
+  void submit(NewRequest request);
+  void abort(RequestId id) { inbox_.push(AbortRequest{id}); }
+  void stop() { inbox_.stop(); }
+  void run();
+  bool step();
+  SchedulerStats stats() const;
+  void check_integrity() const;
+
+ private:
+  bool turn();
+  bool receive();
+  void receive(NewRequest&& request);
+  void receive(AbortRequest abort);
+
+  Step* launch_next();
+  void collect(Step& step);
+  void take_token(Sequence& sequence, TokenId token);
+  void end(Sequence& sequence, FinishReason reason);
+  void release(Sequence& sequence);
+
+  void idle();
+  void shut_down();
+  void abandon_step();
+  void fail(const char* what);
+  void deliver();
+  void publish();
+
+  Executor& executor_;
+  const ExecutorLimits limits_;
+  const SchedulerConfig config_;
+  const Sink sink_;
+  const std::int32_t room_tokens_;
+  const std::uint64_t seed_;
+  Inbox inbox_;
+
+  // Everything below belongs to the thread that runs the loop.
+  CacheManager cache_;
+  RowTable rows_;
+  PrefillQueue queue_;
+  DecodeSet decoding_;
+  std::map<RequestId, Sequence> sequences_;  // all that were not released
+  std::int64_t num_arrivals_ = 0;
+  std::int64_t num_running_ = 0;  // admitted and not ended
+  std::array<Step, 2> steps_;
+  Step* in_flight_ = nullptr;  // launched, not collected (only with overlap)
+  std::deque<SchedulerMessage> messages_;  // drained, not handled
+  std::vector<TokenEvent> events_;
+  std::vector<Sequence*> decode_rows_, extend_rows_;  // scratch of launch_next()
+  std::vector<Request*> requests_;
+  SchedulerStats counters_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  SchedulerStats published_;
+  std::string failure_;  // what the executor threw
+};
+
+void Scheduler::Impl::submit(NewRequest request) {
+  const RequestId id = request.id;
+  if (inbox_.push(request)) return;
+  TokenEvent event;
+  event.request = id;
+  event.finish = FinishReason::kAbort;
+  {
+    const std::lock_guard lock(mutex_);
+    event.error = failure_;
+  }
+  if (!event.error.empty()) event.finish = FinishReason::kError;
+  sink_({&event, 1});
+}
+
+void Scheduler::Impl::run() {
+  for (;;) {
+    while (step()) {
+    }
+    if (inbox_.stopping()) return;
+    idle();
+    inbox_.wait();
+  }
+}
+
+bool Scheduler::Impl::step() {
+  {
+    const std::lock_guard lock(mutex_);
+    check(failure_.empty(), "the scheduler stopped after a fault: ", failure_);
+  }
+  try {
+    return turn();
+  } catch (const std::exception& e) {
+    fail(e.what());
+    throw;
+  } catch (...) {
+    fail("unknown fault");
+    throw;
+  }
+}
+
+bool Scheduler::Impl::turn() {
+  const bool received = receive();
+  if (inbox_.stopping()) {
+    shut_down();
+    return false;
+  }
+  Step* launched = launch_next();
+  if (launched != nullptr && !config_.overlap) {
+    collect(*launched);
+    publish();
+    return true;
+  }
+  Step* previous = std::exchange(in_flight_, launched);
+  if (previous != nullptr) collect(*previous);
+  publish();
+  const bool worked = launched != nullptr || previous != nullptr;
+  check(worked || queue_.empty(), "scheduler: ", queue_.size(),
+        " requests wait, nothing runs, and the first does not fit");
+  return worked || received;
+}
+
+bool Scheduler::Impl::receive() {
+  for (SchedulerMessage& message : inbox_.drain()) messages_.push_back(std::move(message));
+  const bool received = !messages_.empty();
+  while (!messages_.empty()) {
+    SchedulerMessage message = std::move(messages_.front());
+    messages_.pop_front();
+    std::visit([this](auto& content) { receive(std::move(content)); }, message);
+  }
+  deliver();
+  return received;
+}
+
+void Scheduler::Impl::receive(NewRequest&& request) {
+  TokenEvent event;
+  event.request = request.id;
+  try {
+    check_request(request, limits_);
+    if (request.sampling.max_tokens == 0) event.finish = FinishReason::kLength;
+  } catch (const RequestError& e) {
+    event.finish = FinishReason::kError;
+    event.error = e.what();
+  }
+  if (event.finish != FinishReason::kNone) {
+    inbox_.forget(event.request);
+    events_.push_back(std::move(event));
+    return;
+  }
+  Sequence& sequence = sequences_[request.id];
+  sequence.arrival = num_arrivals_++;
+  Request& ledger = sequence.request;
+  ledger.id = request.id;
+  ledger.tokens = std::move(request.prompt);
+  ledger.prompt_len = static_cast<std::int32_t>(ledger.tokens.size());
+  ledger.sampling = std::move(request.sampling);
+  ledger.seed = ledger.sampling.seed.value_or(mix(seed_ + ledger.id.value));
+  ledger.device_len = ledger.prompt_len;
+  const std::int64_t left = room_tokens_ - ledger.prompt_len;
+  if (ledger.sampling.max_tokens > left) {
+    log::debug("request {}: max_tokens lowered from {} to {}", ledger.id.value,
+               ledger.sampling.max_tokens, left);
+  }
+  ledger.max_device_len =
+      ledger.prompt_len + static_cast<std::int32_t>(std::min(ledger.sampling.max_tokens, left));
+  queue_.push(sequence);
+}
+
+void Scheduler::Impl::receive(AbortRequest abort) {
+  const auto found = sequences_.find(abort.id);
+  if (found == sequences_.end() || found->second.ended) return;
+  end(found->second, FinishReason::kAbort);
+  if (found->second.steps_in_flight == 0) release(found->second);
+}
+
+// Plans a step from what is known without the tokens of the step in flight, and launches it. Nullptr
+// when there is nothing to compute.
+Step* Scheduler::Impl::launch_next() {
+  decode_rows_.clear();
+  extend_rows_.clear();
+  requests_.clear();
+  decoding_.collect(decode_rows_);
+  std::int64_t reserved_pages = 0;
+  for (const Sequence* sequence : decode_rows_) {
+    reserved_pages += cache_.pages_to_come(sequence->request);
+  }
+  if (const Sequence* started = queue_.started()) {
+    reserved_pages += cache_.pages_to_come(started->request);
+  }
+  const auto room = limits_.max_step_tokens - static_cast<std::int64_t>(decode_rows_.size());
+  const auto budget = std::min<std::int64_t>(config_.prefill_budget_tokens, room);
+  queue_.schedule(budget, reserved_pages, cache_, rows_, extend_rows_);
+  if (decode_rows_.empty() && extend_rows_.empty()) return nullptr;
+
+  for (Sequence* sequence : decode_rows_) requests_.push_back(&sequence->request);
+  for (Sequence* sequence : extend_rows_) {
+    requests_.push_back(&sequence->request);
+    if (sequence->request.cached_len != sequence->cached_tokens) continue;  // not its first chunk
+    ++num_running_;
+    counters_.prompt_tokens += sequence->request.prompt_len;
+    counters_.cached_prompt_tokens += sequence->cached_tokens;
+  }
+  cache_.allocate(requests_);
+  Step& step = in_flight_ == &steps_[0] ? steps_[1] : steps_[0];
+  step.fill(decode_rows_, extend_rows_, cache_.page_table());
+  executor_.launch(step.batch);
+  ++counters_.steps;
+  for (Sequence* sequence : step.sequences) {
+    ++sequence->steps_in_flight;
+    Request& request = sequence->request;
+    request.complete_step();
+    if (request.cached_len < request.prompt_len) continue;
+    if (request.can_decode()) {
+      decoding_.add(*sequence);
+    } else {  // its last token is in flight
+      decoding_.remove(*sequence);
+    }
+  }
+  return &step;
+}
+
+void Scheduler::Impl::collect(Step& step) {
+  const std::span<const TokenId> tokens = executor_.collect(step.batch);
+  const std::vector<SampleRow>& samples = step.batch.samples;
+  check(tokens.size() == samples.size(), "scheduler: ", samples.size(), " tokens expected of a step, ",
+        tokens.size(), " came");
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < step.sequences.size(); ++i) {
+    Sequence& sequence = *step.sequences[i];
+    --sequence.steps_in_flight;
+    const bool sampled = next < samples.size() && samples[next].batch_row == static_cast<int>(i);
+    const TokenId token = sampled ? tokens[next++] : -1;
+    if (!sequence.ended) {
+      // The keys and values exist now: others may use them.
+      if (static_cast<std::int32_t>(i) >= step.batch.num_decode) {
+        cache_.cache_prefix(sequence.request, step.batch.rows[i].device_len);
+      }
+      if (sampled) take_token(sequence, token);
+    }
+    // Not before no step in flight reads its row.
+    if (sequence.ended && sequence.steps_in_flight == 0) release(sequence);
+  }
+  deliver();
+}
+
+void Scheduler::Impl::take_token(Sequence& sequence, TokenId token) {
+  check(token >= 0 && token < limits_.vocab_size, "scheduler: token ", token, " of request ",
+        sequence.request.id.value, " is outside the vocabulary of ", limits_.vocab_size, " ids");
+  Request& request = sequence.request;
+  request.tokens.push_back(token);
+  ++counters_.generated_tokens;
+  const std::vector<std::int32_t>& stop_ids = request.sampling.stop_token_ids;
+  const bool is_eos = !request.sampling.ignore_eos &&
+                      std::binary_search(config_.eos_ids.begin(), config_.eos_ids.end(), token);
+  const bool is_stop = std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
+  FinishReason finish = FinishReason::kNone;
+  if (is_eos || is_stop) {
+    finish = FinishReason::kStop;
+  } else if (sequence.num_generated() >= sequence.max_tokens()) {
+    finish = FinishReason::kLength;
+  }
+  if (finish != FinishReason::kNone) {
+    end(sequence, finish);
+  } else {
+    events_.push_back({.request = request.id, .cached_tokens = sequence.cached_tokens});
+  }
+  events_.back().has_token = true;
+  events_.back().token = token;
+}
+
+// Sends the last event. The sequence takes part in no further step; its memory stays until release().
+void Scheduler::Impl::end(Sequence& sequence, FinishReason reason) {
+  events_.push_back({.request = sequence.request.id,
+                     .finish = reason,
+                     .cached_tokens = sequence.cached_tokens});
+  if (sequence.admitted()) --num_running_;
+  sequence.ended = true;
+  queue_.remove(sequence);
+  decoding_.remove(sequence);
+}
+
+void Scheduler::Impl::release(Sequence& sequence) {
+  const RequestId id = sequence.request.id;
+  if (sequence.admitted()) {
+    cache_.release(sequence.request);
+    rows_.free(sequence.request.row);
+  }
+  sequences_.erase(id);
+  inbox_.forget(id);
+}
+
+void Scheduler::Impl::idle() {
+  log::debug("scheduler is idle: {} pages free, {} cached", cache_.free_pages(),
+             cache_.cached().total_pages());
+  if (!config_.check_integrity) return;
+  try {
+    check_integrity();
+  } catch (const std::exception& e) {
+    fail(e.what());
+    throw;
+  }
+}
+
+void Scheduler::Impl::shut_down() {
+  if (in_flight_ != nullptr) collect(*std::exchange(in_flight_, nullptr));
+  do {
+    receive();
+    while (!sequences_.empty()) {
+      Sequence& sequence = sequences_.begin()->second;
+      end(sequence, FinishReason::kAbort);
+      release(sequence);
+    }
+    deliver();
+  } while (!inbox_.close_if_empty());
+  publish();
+}
+
+// Waits for the step in flight, whatever becomes of it: the executor must not be left with a batch
+// that is gone.
+void Scheduler::Impl::abandon_step() {
+  if (in_flight_ == nullptr) return;
+  try {
+    executor_.collect(std::exchange(in_flight_, nullptr)->batch);
+  } catch (const std::exception& e) {
+    log::debug("scheduler: the step in flight failed too: {}", e.what());
+  }
+}
+
+// Answers all requests, now and later ones. What the ledgers say is of no use any more.
+void Scheduler::Impl::fail(const char* what) {
+  log::error("scheduler: {}", what);
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = *what == '\0' ? "fault without a name" : what;
+  }
+  abandon_step();
+  const auto answer = [&](RequestId id) {
+    events_.push_back({.request = id, .finish = FinishReason::kError, .error = failure_});
+  };
+  for (const auto& [id, sequence] : sequences_) {
+    if (!sequence.ended) answer(id);
+  }
+  sequences_.clear();
+  queue_ = {};
+  decoding_ = {};
+  num_running_ = 0;
+  do {
+    for (SchedulerMessage& message : inbox_.drain()) messages_.push_back(std::move(message));
+    for (const SchedulerMessage& message : std::exchange(messages_, {})) {
+      if (const auto* request = std::get_if<NewRequest>(&message)) answer(request->id);
+    }
+    try {
+      deliver();
+    } catch (const std::exception& e) {
+      log::error("scheduler: the receiver of events failed: {}", e.what());
+    }
+  } while (!inbox_.close_if_empty());
+  publish();
+}
+
+void Scheduler::Impl::deliver() {
+  if (events_.empty()) return;
+  const std::vector<TokenEvent> events = std::exchange(events_, {});
+  sink_(events);
+}
+
+void Scheduler::Impl::publish() {
+  SchedulerStats stats = counters_;
+  stats.running = num_running_;
+  stats.waiting = queue_.size() - (queue_.started() != nullptr ? 1 : 0);
+  stats.free_pages = cache_.free_pages();
+  stats.cached_pages = cache_.cached().total_pages();
+  stats.locked_pages = cache_.cached().protected_pages;
+  stats.total_pages = cache_.num_pages();
+  const std::lock_guard lock(mutex_);
+  published_ = stats;
+}
+
+SchedulerStats Scheduler::Impl::stats() const {
+  SchedulerStats stats;
+  {
+    const std::lock_guard lock(mutex_);
+    stats = published_;
+  }
+  stats.waiting += inbox_.num_new();
+  return stats;
+}
+
+void Scheduler::Impl::check_integrity() const {
+  std::vector<const Request*> admitted;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.admitted()) admitted.push_back(&sequence.request);
+  }
+  cache_.check_integrity(admitted);
+  const auto taken = static_cast<std::size_t>(rows_.num_rows() - rows_.num_free());
+  check(taken == admitted.size(), "scheduler: ", taken, " rows are taken by ", admitted.size(),
+        " requests");
+}
+
+Scheduler::Scheduler(Executor& executor, SchedulerConfig config, Sink sink)
+    : impl_(std::make_unique<Impl>(executor, std::move(config), std::move(sink))) {}
+Scheduler::~Scheduler() = default;
+
+void Scheduler::validate(const NewRequest& request) const { impl_->validate(request); }
+void Scheduler::submit(NewRequest request) { impl_->submit(std::move(request)); }
+void Scheduler::abort(RequestId id) { impl_->abort(id); }
+void Scheduler::run() { impl_->run(); }
+void Scheduler::stop() { impl_->stop(); }
+bool Scheduler::step() { return impl_->step(); }
+SchedulerStats Scheduler::stats() const { return impl_->stats(); }
+void Scheduler::check_integrity() const { impl_->check_integrity(); }
+
+}  // namespace minisgl
