@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "base/math.h"
@@ -20,7 +21,7 @@ constexpr std::int64_t kPartsPerThread = 8;
 struct Segment {
   const PackedMatrix* matrix = nullptr;
   cpu::TileLayout layout;
-  std::int64_t row_bytes_x32 = 0;  // of 32 rows: a tile, or 32 rows as in the file
+  std::int64_t tile_bytes = 0;    // of 32 rows, for kRows too
   std::int64_t first_column = 0;   // of y
   std::int64_t part_rows = 0;
   std::int64_t first_part = 0;
@@ -35,6 +36,8 @@ struct Product {
   std::array<Segment, kMaxSegments> segments;
   int num_segments = 0;
   std::int64_t total_bytes = 0;
+  std::int64_t total_tiles = 0;
+  bool few = false;
   std::int64_t parts_per_chunk = 0;
   std::int64_t chunk_tokens = 0;
 
@@ -45,36 +48,49 @@ void add_segment(Product& product, const PackedMatrix& matrix, std::int64_t firs
   Segment& segment = product.segments[product.num_segments++];
   segment.matrix = &matrix;
   segment.layout = cpu::tile_layout(matrix.dtype());
-  segment.row_bytes_x32 = matrix.packing() == Packing::kRows
+  segment.tile_bytes = matrix.packing() == Packing::kRows
                               ? cpu::kTileRows * bytes_of(matrix.dtype(), matrix.cols())
                               : cpu::tile_bytes(segment.layout, matrix.cols());
   segment.first_column = first_column;
-  product.total_bytes +=
-      ceil_div(matrix.rows(), std::int64_t{cpu::kTileRows}) * segment.row_bytes_x32;
+  const std::int64_t tiles = ceil_div(matrix.rows(), std::int64_t{cpu::kTileRows});
+  product.total_tiles += tiles;
+  product.total_bytes += tiles * segment.tile_bytes;
 }
 
 /// With few tokens a part is a stretch of memory, long enough to be worth a claim and short enough
-/// to share the work evenly. With many it is one tile of rows and a chunk of the tokens.
+/// to share the work evenly. With many it is a chunk of the tokens and some tiles, up to a number
+/// that makes the work common to all tiles of a chunk of tokens cheap.
 void partition(Product& product, int num_threads) {
   const std::int64_t tokens = product.num_tokens();
-  const bool few = tokens <= cpu::kFewTokens;
-  const std::int64_t chunks = ceil_div(tokens, cpu::kMaxPartTokens);
+  product.few = tokens <= cpu::kFewTokens && product.x.dim(1) <= cpu::kMaxFewCols;
+  const std::int64_t chunks = product.few ? 1 : ceil_div(tokens, cpu::kMaxPartTokens);
   product.chunk_tokens =
-      std::min(round_up(ceil_div(tokens, chunks), std::int64_t{8}), cpu::kMaxPartTokens);
-  const std::int64_t part_bytes = std::clamp(product.total_bytes / (num_threads * kPartsPerThread),
-                                             kMinPartBytes, kMaxPartBytes);
+      chunks == 1 ? tokens : std::min(round_up(ceil_div(tokens, chunks), std::int64_t{8}),
+                                      cpu::kMaxPartTokens);
+  const std::int64_t parts = num_threads * kPartsPerThread;
+  const std::int64_t part_bytes =
+      std::clamp(product.total_bytes / parts, kMinPartBytes, kMaxPartBytes);
+  const std::int64_t many_tiles = std::clamp(product.total_tiles * chunks / parts, std::int64_t{1},
+                                             cpu::kMaxPartTiles);
   product.parts_per_chunk = 0;
   for (int i = 0; i < product.num_segments; ++i) {
     Segment& segment = product.segments[i];
-    const std::int64_t tiles =
-        few ? std::max(part_bytes / segment.row_bytes_x32, std::int64_t{1}) : 1;
-    segment.part_rows = tiles * cpu::kTileRows;
+    const std::int64_t few_tiles = std::max(part_bytes / segment.tile_bytes, std::int64_t{1});
+    segment.part_rows = (product.few ? few_tiles : many_tiles) * cpu::kTileRows;
     segment.first_part = product.parts_per_chunk;
     product.parts_per_chunk += ceil_div(segment.matrix->rows(), segment.part_rows);
   }
 }
 
-void run_part(const Product& product, std::int64_t part, const float* sums) {
+/// Sums of x over groups of columns, which types with minima need.
+struct GroupSums {
+  alignas(64) float of32[cpu::kFewTokens * cpu::kMaxFewCols / 32];
+  alignas(64) float of16[cpu::kFewTokens * cpu::kMaxFewCols / 16];
+
+  float* of(int group) { return group == 16 ? of16 : of32; }
+};
+
+void run_part(const Product& product, std::int64_t part, GroupSums& sums) {
   const std::int64_t chunk = part / product.parts_per_chunk;
   const std::int64_t index = part % product.parts_per_chunk;
   int s = product.num_segments - 1;
@@ -87,13 +103,15 @@ void run_part(const Product& product, std::int64_t part, const float* sums) {
 
   cpu::LinearPart args;
   args.layout = &segment.layout;
-  args.weights = matrix.data() + row / cpu::kTileRows * segment.row_bytes_x32;
+  args.weights = matrix.data() + row / cpu::kTileRows * segment.tile_bytes;
+  args.tile_bytes = segment.tile_bytes;
   args.num_rows = std::min(segment.part_rows, matrix.rows() - row);
   args.cols = matrix.cols();
   args.x_stride = product.x.stride(0);
   args.x = reinterpret_cast<const float*>(product.x.data) + token * args.x_stride;
   args.num_tokens = std::min(product.chunk_tokens, product.num_tokens() - token);
-  args.sums = sums;
+  args.few = product.few;
+  args.sums = sums.of(segment.layout.group);
   args.y_stride = product.y.stride(0);
   args.y = reinterpret_cast<float*>(product.y.data) + token * args.y_stride + column;
   args.bias =
@@ -105,25 +123,29 @@ void run_part(const Product& product, std::int64_t part, const float* sums) {
   }
 }
 
-void run(Product& product, ThreadPool& pool) {
-  partition(product, pool.num_threads());
-  const std::int64_t tokens = product.num_tokens();
-  const std::int64_t cols = product.x.dim(1);
-  alignas(64) float sums[cpu::kFewTokens * cpu::kMaxFewCols / cpu::kSumCols];
-  bool tiles = false;
-  for (int i = 0; i < product.num_segments; ++i)
-    tiles |= product.segments[i].matrix->packing() != Packing::kRows;
-  const bool few = tiles && tokens <= cpu::kFewTokens && cols <= cpu::kMaxFewCols;
-  if (few) {
-    for (std::int64_t t = 0; t < tokens; ++t) {
+/// Few tokens: what all parts need of x. Costs about 1 % of the product.
+void sum_groups(const Product& product, GroupSums& sums) {
+  bool done[2] = {};
+  for (int i = 0; i < product.num_segments; ++i) {
+    const Segment& segment = product.segments[i];
+    const int group = segment.layout.group;
+    if (!segment.layout.has_min || segment.matrix->packing() == Packing::kRows) continue;
+    if (std::exchange(done[group == 16], true)) continue;
+    const std::int64_t cols = product.x.dim(1);
+    for (std::int64_t t = 0; t < product.num_tokens(); ++t) {
       const float* x = reinterpret_cast<const float*>(product.x.data) + t * product.x.stride(0);
-      cpu::linear_kernels().sum_columns(x, cols, sums + t * (cols / cpu::kSumCols));
+      cpu::linear_kernels().sum_groups(x, cols, group, sums.of(group) + t * (cols / group));
     }
   }
-  const std::int64_t chunks = ceil_div(tokens, product.chunk_tokens);
-  pool.parallel_for(chunks * product.parts_per_chunk, [&](std::int64_t part) {
-    run_part(product, part, few ? sums : nullptr);
-  });
+}
+
+void run(Product& product, ThreadPool& pool) {
+  partition(product, pool.num_threads());
+  GroupSums sums;
+  if (product.few) sum_groups(product, sums);
+  const std::int64_t chunks = ceil_div(product.num_tokens(), product.chunk_tokens);
+  pool.parallel_for(chunks * product.parts_per_chunk,
+                    [&](std::int64_t part) { run_part(product, part, sums); });
 }
 
 }  // namespace

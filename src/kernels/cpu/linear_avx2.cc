@@ -9,7 +9,7 @@ namespace {
 struct Avx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
-  static constexpr std::int64_t kFewTokens = 4;
+  static constexpr std::int64_t kRegisterTokens = 4;
   static constexpr std::int64_t kBlockTokens = 6;
 
   static F zero() { return _mm256_setzero_ps(); }
@@ -23,12 +23,31 @@ struct Avx2 {
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F add(F a, F b) { return _mm256_add_ps(a, b); }
 
-  static void sum_columns(const float* x, std::int64_t cols, float* sums) {
-    for (std::int64_t k = 0; k + kSumCols <= cols; k += kSumCols) {
-      const __m256 half = _mm256_add_ps(_mm256_loadu_ps(x + k), _mm256_loadu_ps(x + k + 8));
-      const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-      const __m128 pair = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
-      *sums++ = _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+  /// One group as 8 partial sums.
+  static F fold_group(const float* x, int group) {
+    const F first = add(load(x), load(x + 8));
+    return group == 16 ? first : add(first, add(load(x + 16), load(x + 24)));
+  }
+
+  /// Four groups at a time: transposed while they are added up. Each sum is made in the same order
+  /// in all four places.
+  static void sum_groups(const float* x, std::int64_t cols, int group, float* sums) {
+    for (std::int64_t k = 0; k < cols; k += 4 * group, sums += 4) {
+      F v[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i)
+        v[i] = k + i * group < cols ? fold_group(x + k + i * group, group) : zero();
+      const F even = add(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1]));
+      const F odd = add(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
+      const F all = add(_mm256_shuffle_ps(even, odd, 0x44), _mm256_shuffle_ps(even, odd, 0xEE));
+      const __m128 four = _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+      if (k + 4 * group <= cols) {
+        _mm_storeu_ps(sums, four);
+      } else {
+        alignas(16) float rest[4];
+        _mm_store_ps(rest, four);
+        for (int i = 0; k + i * group < cols; ++i) sums[i] = rest[i];
+      }
     }
   }
 
@@ -111,6 +130,6 @@ struct Avx2 {
 }  // namespace
 
 extern const LinearKernels kLinearAvx2;
-const LinearKernels kLinearAvx2 = {Simd::kAvx2, multiply_tiles<Avx2>, Avx2::sum_columns};
+const LinearKernels kLinearAvx2 = {Simd::kAvx2, multiply_tiles<Avx2>, Avx2::sum_groups};
 
 }  // namespace minisgl::kernels::cpu

@@ -16,7 +16,7 @@ namespace {
 struct Avx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr std::int64_t kFewTokens = 8;
+  static constexpr std::int64_t kRegisterTokens = 8;
   static constexpr std::int64_t kBlockTokens = 8;
 
   static F zero() { return _mm512_setzero_ps(); }
@@ -30,14 +30,29 @@ struct Avx512 {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
 
-  /// Sums of 16 columns, four at a time: quarters are transposed and added.
-  static void sum_columns(const float* x, std::int64_t cols, float* sums) {
-    for (std::int64_t k = 0; k + kSumCols <= cols; k += kSumCols) {
-      const __m512 v = _mm512_loadu_ps(x + k);
-      const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-      const __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-      const __m128 pair = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
-      *sums++ = _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+  /// One group as 16 partial sums.
+  static F fold_group(const float* x, int group) {
+    return group == 16 ? load(x) : add(load(x), load(x + 16));
+  }
+
+  /// Four groups at a time: transposed while they are added up. Each sum is made in the same order
+  /// in all four places.
+  static void sum_groups(const float* x, std::int64_t cols, int group, float* sums) {
+    for (std::int64_t k = 0; k < cols; k += 4 * group, sums += 4) {
+      F v[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i)
+        v[i] = k + i * group < cols ? fold_group(x + k + i * group, group) : zero();
+      const F even = add(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+      const F odd = add(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+      const F all = add(_mm512_shuffle_ps(even, odd, 0x44), _mm512_shuffle_ps(even, odd, 0xEE));
+      const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+      const __m128 four = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+      if (k + 4 * group <= cols) {
+        _mm_storeu_ps(sums, four);
+      } else {
+        _mm_mask_storeu_ps(sums, static_cast<__mmask8>((1 << (cols - k) / group) - 1), four);
+      }
     }
   }
 
@@ -109,6 +124,6 @@ struct Avx512 {
 }  // namespace
 
 extern const LinearKernels kLinearAvx512;
-const LinearKernels kLinearAvx512 = {Simd::kAvx512, multiply_tiles<Avx512>, Avx512::sum_columns};
+const LinearKernels kLinearAvx512 = {Simd::kAvx512, multiply_tiles<Avx512>, Avx512::sum_groups};
 
 }  // namespace minisgl::kernels::cpu

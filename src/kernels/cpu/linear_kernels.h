@@ -11,38 +11,39 @@
 
 namespace minisgl::kernels::cpu {
 
-/// Tokens that the kernel for few tokens takes, which reads each weight once from memory and
-/// decodes it in registers. With more of them weights are decoded into the cache first.
-constexpr std::int64_t kFewTokens = 8;
-/// Tokens of one part of a product at most: what its scratch on the stack is made for.
-constexpr std::int64_t kMaxPartTokens = 128;
-/// Sums of 16 consecutive x, which the kernel for few tokens needs, are kept on the stack up to
-/// this many columns.
+/// Up to so many tokens weights are decoded in registers and read once from memory; with more of
+/// them they are decoded into the cache first.
+constexpr std::int64_t kFewTokens = 16;
+/// Sums of x, which few tokens need before the parts start, are kept on the stack up to this many
+/// columns; wider matrices are multiplied as with many tokens.
 constexpr std::int64_t kMaxFewCols = 32768;
-constexpr std::int64_t kSumCols = 16;
+/// One part with more tokens: what its scratch on the stack is made for.
+constexpr std::int64_t kMaxPartTokens = 128;
+constexpr std::int64_t kMaxPartTiles = 4;
 
 /// y[t, n] = sum_k x[t, k] * w[n, k] (+ bias[n]) for some rows n of one matrix and some tokens t.
 /// Strides in elements.
 struct LinearPart {
   const TileLayout* layout = nullptr;
   const std::byte* weights = nullptr;  ///< the first row's tile (kRows: the first row)
-  std::int64_t num_rows = 0;           ///< tiles beyond are padding, which is not written
+  std::int64_t tile_bytes = 0;         ///< not for kRows
+  std::int64_t num_rows = 0;           ///< what a tile has beyond them is padding: not written
   std::int64_t cols = 0;
   const float* x = nullptr;
   std::int64_t x_stride = 0;
-  std::int64_t num_tokens = 0;    ///< at most kMaxPartTokens
-  const float* sums = nullptr;    ///< [num_tokens, cols / 16] by sum_columns(); null with more than
-                                  ///< kFewTokens tokens or kMaxFewCols columns
-  float* y = nullptr;             ///< of the first row
+  std::int64_t num_tokens = 0;
+  bool few = false;             ///< else at most kMaxPartTokens and kMaxPartTiles
+  const float* sums = nullptr;  ///< few: [num_tokens, cols / group] by sum_groups(), if has_min
+  float* y = nullptr;           ///< of the first row
   std::int64_t y_stride = 0;
-  const float* bias = nullptr;    ///< of the first row; may be null
+  const float* bias = nullptr;  ///< of the first row; may be null
 };
 
 struct LinearKernels {
   Simd simd;
   void (*multiply_tiles)(const LinearPart&);
-  /// sums[k / 16] = x[k] + ... + x[k + 15] for cols / 16 groups
-  void (*sum_columns)(const float* x, std::int64_t cols, float* sums);
+  /// sums[g] = the sum of the group x[g * group ...], for cols / group groups of 16 or 32
+  void (*sum_groups)(const float* x, std::int64_t cols, int group, float* sums);
 };
 
 /// The kernels of the instruction set in use; throws Error if it has none for tiles (plain).

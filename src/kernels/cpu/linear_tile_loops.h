@@ -45,16 +45,11 @@ template <class Isa>
                                  : Isa::load(reinterpret_cast<const float*>(scales) + index);
 }
 
-/// The sum of x over one group, from the sums over 16 columns.
-[[gnu::always_inline]] inline float group_sum(const float* sums, int group) {
-  return group == 16 ? sums[0] : sums[0] + sums[1];
-}
-
 /// Products of kGroups consecutive whole groups at column k, added to the totals.
 template <class Isa, class Format, int kTokens, int kGroups>
 [[gnu::always_inline]] inline void add_groups(
     const LinearPart& part, const Format& format, const std::byte* data, std::int64_t k,
-    typename Isa::F (&totals)[kTokens][kSets<Isa>][kVecs]) {
+    const float* sums, std::int64_t sums_stride, typename Isa::F (&totals)[kTokens][kSets<Isa>][kVecs]) {
   using F = typename Isa::F;
   const TileLayout& layout = *part.layout;
   const std::int64_t group_bytes = layout.group_bytes;
@@ -72,20 +67,23 @@ template <class Isa, class Format, int kTokens, int kGroups>
       if (s == 0) prefetch(data + g * group_bytes + kAhead, scale_bytes);
     }
     for (int c = 0; c < layout.group; c += kStep) {
+      typename Format::Step step[kGroups];
 #pragma GCC unroll 2
       for (int g = 0; g < kGroups; ++g) {
         const std::byte* codes =
             data + g * group_bytes + scale_bytes + c * (kTileRows * Format::kBits / 8);
         if (s == 0) prefetch(codes + kAhead, kStep * kTileRows * Format::kBits / 8);
-        const auto step = format.load(codes, s);
-        const std::int64_t offset = g * layout.group + c;
+        step[g] = format.load(codes, s);
+      }
 #pragma GCC unroll 8
-        for (int j = 0; j < kStep; ++j) {
-          const F w0 = step.get(j, 0);
-          const F w1 = step.get(j, 1);
+      for (int j = 0; j < kStep; ++j) {
+#pragma GCC unroll 2
+        for (int g = 0; g < kGroups; ++g) {
+          const F w0 = step[g].get(j, 0);
+          const F w1 = step[g].get(j, 1);
 #pragma GCC unroll 8
           for (int t = 0; t < kTokens; ++t) {
-            const F broadcast = Isa::broadcast(x[t] + offset + j);
+            const F broadcast = Isa::broadcast(x[t] + g * layout.group + c + j);
             acc[g][t][0] = Isa::fma(w0, broadcast, acc[g][t][0]);
             acc[g][t][1] = Isa::fma(w1, broadcast, acc[g][t][1]);
           }
@@ -111,9 +109,8 @@ template <class Isa, class Format, int kTokens, int kGroups>
         const F min = load_scale<Isa>(layout.scale, scales, kTileRows + row);
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
-          const float* sums = part.sums + (t * part.cols + k) / kSumCols + g * layout.group / 16;
-          totals[t][s][v] =
-              Isa::fma(min, Isa::set(group_sum(sums, layout.group)), totals[t][s][v]);
+          const F sum = Isa::broadcast(sums + t * sums_stride + g);
+          totals[t][s][v] = Isa::fma(min, sum, totals[t][s][v]);
         }
       }
     }
@@ -155,43 +152,43 @@ inline void store_totals(const float* totals, const LinearPart& part, std::int64
   }
 }
 
-/// kTokens tokens against all tiles, decoded in registers: each weight is read once.
+/// kTokens tokens from `token` on against the tile of row `row`, decoded in registers.
 template <class Isa, class Format, int kTokens>
-void multiply_few(const LinearPart& part, const Format& format) {
-  const TileLayout& layout = *part.layout;
-  const std::int64_t group_bytes = layout.group_bytes;
+void multiply_few(const LinearPart& whole, const Format& format, std::int64_t row,
+                  std::int64_t token) {
+  const TileLayout& layout = *whole.layout;
+  const std::int64_t group = layout.group;
   constexpr int kGroups = groups_at_once(kTokens);
-  const std::byte* data = part.weights;
-  for (std::int64_t row = 0; row < part.num_rows; row += kTileRows) {
-    typename Isa::F totals[kTokens][kSets<Isa>][kVecs];
+  LinearPart part = whole;
+  part.x += token * part.x_stride;
+  const std::int64_t sums_stride = part.cols / group;
+  const float* sums = part.sums + token * sums_stride;
+  const std::byte* data = part.weights + row / kTileRows * part.tile_bytes;
+  typename Isa::F totals[kTokens][kSets<Isa>][kVecs];
 #pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) {
+  for (int t = 0; t < kTokens; ++t) {
 #pragma GCC unroll 2
-      for (int s = 0; s < kSets<Isa>; ++s) totals[t][s][0] = totals[t][s][1] = Isa::zero();
+    for (int s = 0; s < kSets<Isa>; ++s) totals[t][s][0] = totals[t][s][1] = Isa::zero();
+  }
+  std::int64_t k = 0;
+  for (; k + kGroups * group <= part.cols; k += kGroups * group) {
+    add_groups<Isa, Format, kTokens, kGroups>(part, format, data, k, sums, sums_stride, totals);
+    data += kGroups * layout.group_bytes;
+    sums += kGroups;
+  }
+  if (kGroups > 1 && k + group <= part.cols) {
+    add_groups<Isa, Format, kTokens, 1>(part, format, data, k, sums, sums_stride, totals);
+    data += layout.group_bytes;
+    k += group;
+  }
+  if (k < part.cols) add_rest<Isa, Format, kTokens>(part, format, data, k, totals);
+  for (int t = 0; t < kTokens; ++t) {
+    alignas(64) float out[kTileRows];
+    for (int s = 0; s < kSets<Isa>; ++s) {
+      for (int v = 0; v < kVecs; ++v)
+        Isa::store(out + (s * kVecs + v) * Isa::kLanes, totals[t][s][v]);
     }
-    std::int64_t k = 0;
-    for (; k + kGroups * layout.group <= part.cols; k += kGroups * layout.group) {
-      add_groups<Isa, Format, kTokens, kGroups>(part, format, data, k, totals);
-      data += kGroups * group_bytes;
-    }
-    if (kGroups > 1) {
-      for (; k + layout.group <= part.cols; k += layout.group) {
-        add_groups<Isa, Format, kTokens, 1>(part, format, data, k, totals);
-        data += group_bytes;
-      }
-    }
-    if (k < part.cols) {
-      add_rest<Isa, Format, kTokens>(part, format, data, k, totals);
-      data += (part.cols - k) * (kTileRows * Format::kBits / 8);
-    }
-    for (int t = 0; t < kTokens; ++t) {
-      alignas(64) float out[kTileRows];
-      for (int s = 0; s < kSets<Isa>; ++s) {
-        for (int v = 0; v < kVecs; ++v)
-          Isa::store(out + (s * kVecs + v) * Isa::kLanes, totals[t][s][v]);
-      }
-      store_totals<Isa>(out, part, row, t);
-    }
+    store_totals<Isa>(out, whole, row, token + t);
   }
 }
 
@@ -202,11 +199,11 @@ struct alignas(64) DecodedTile {
   float mins[kChunkCols / 16][kTileRows];
 };
 
-/// What a part of many tokens keeps on the stack: about 40 KB.
+/// What a part of many tokens keeps on the stack: about 90 KB.
 struct alignas(64) ManyScratch {
   DecodedTile tile;
-  float totals[kMaxPartTokens][kTileRows];
-  float sums[kMaxPartTokens][kChunkCols / kSumCols];
+  float totals[kMaxPartTiles][kMaxPartTokens][kTileRows];
+  float sums[kMaxPartTokens][kChunkCols / 16];
 };
 
 /// Decodes `width` columns. Returns the data behind them.
@@ -254,8 +251,8 @@ const std::byte* decode_columns(const TileLayout& layout, const Format& format,
 
 /// kTokens tokens, from `token` on, against `width` decoded columns from k on.
 template <class Isa, int kTokens>
-void multiply_decoded(const LinearPart& part, ManyScratch& scratch, std::int64_t token,
-                      std::int64_t k, std::int64_t width) {
+void multiply_decoded(const LinearPart& part, ManyScratch& scratch, std::int64_t tile_index,
+                      std::int64_t token, std::int64_t k, std::int64_t width) {
   using F = typename Isa::F;
   const TileLayout& layout = *part.layout;
   const DecodedTile& tile = scratch.tile;
@@ -286,17 +283,15 @@ void multiply_decoded(const LinearPart& part, ManyScratch& scratch, std::int64_t
 #pragma GCC unroll 2
         for (int v = 0; v < kVecs; ++v) {
           const int first = row + v * Isa::kLanes;
-          float* total = scratch.totals[token + t] + first;
+          float* total = scratch.totals[tile_index][token + t] + first;
           F sum = Isa::load(total);
           if (layout.scale == ScaleType::kNone) {
             sum = Isa::add(sum, acc[t][v]);
           } else {
             sum = Isa::fma(Isa::load(tile.scales[g] + first), acc[t][v], sum);
-            if (layout.has_min) {
-              const float* sums = scratch.sums[token + t] + begin / kSumCols;
+            if (layout.has_min)
               sum = Isa::fma(Isa::load(tile.mins[g] + first),
-                             Isa::set(group_sum(sums, layout.group)), sum);
-            }
+                             Isa::broadcast(scratch.sums[token + t] + g), sum);
           }
           Isa::store(total, sum);
         }
@@ -314,48 +309,60 @@ template <int kMax, class F>
   f.template operator()<kMax>();
 }
 
+/// Calls f.operator()<N>(begin) for blocks of N <= kMax of `count` tokens, of nearly equal size: 9
+/// tokens are 5 + 4, not 8 + 1.
+template <int kMax, class F>
+[[gnu::always_inline]] inline void for_each_block(std::int64_t count, F&& f) {
+  const std::int64_t blocks = (count + kMax - 1) / kMax;
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t begin = b * count / blocks;
+    with_constant<kMax>((b + 1) * count / blocks - begin,
+                        [&]<int kTokens>() { f.template operator()<kTokens>(begin); });
+  }
+}
+
 /// Any number of tokens: columns of a tile are decoded into the L1 cache, then multiplied with
 /// blocks of tokens.
 template <class Isa, class Format>
 void multiply_many(const LinearPart& part, const Format& format) {
   const TileLayout& layout = *part.layout;
-  const std::int64_t blocks = (part.num_tokens + Isa::kBlockTokens - 1) / Isa::kBlockTokens;
+  const std::int64_t tiles = (part.num_rows + kTileRows - 1) / kTileRows;
   ManyScratch scratch;
-  const std::byte* data = part.weights;
-  for (std::int64_t row = 0; row < part.num_rows; row += kTileRows) {
+  const std::byte* data[kMaxPartTiles];
+  for (std::int64_t i = 0; i < tiles; ++i) {
+    data[i] = part.weights + i * part.tile_bytes;
     for (std::int64_t t = 0; t < part.num_tokens; ++t) {
-      for (int i = 0; i < kTileRows; i += Isa::kLanes) Isa::store(scratch.totals[t] + i, Isa::zero());
+      for (int r = 0; r < kTileRows; r += Isa::kLanes)
+        Isa::store(scratch.totals[i][t] + r, Isa::zero());
     }
-    for (std::int64_t k = 0; k < part.cols; k += kChunkCols) {
-      const std::int64_t width = part.cols - k < kChunkCols ? part.cols - k : kChunkCols;
-      data = decode_columns<Isa, Format>(layout, format, data, width, scratch.tile);
-      if (layout.has_min) {
-        for (std::int64_t t = 0; t < part.num_tokens; ++t)
-          Isa::sum_columns(part.x + t * part.x_stride + k, width, scratch.sums[t]);
-      }
-      // Blocks of nearly equal size: 9 tokens are 5 + 4, not 8 + 1.
-      for (std::int64_t b = 0; b < blocks; ++b) {
-        const std::int64_t begin = b * part.num_tokens / blocks;
-        const std::int64_t end = (b + 1) * part.num_tokens / blocks;
-        with_constant<Isa::kBlockTokens>(end - begin, [&]<int kTokens>() {
-          multiply_decoded<Isa, kTokens>(part, scratch, begin, k, width);
-        });
-      }
+  }
+  for (std::int64_t k = 0; k < part.cols; k += kChunkCols) {
+    const std::int64_t width = part.cols - k < kChunkCols ? part.cols - k : kChunkCols;
+    if (layout.has_min) {
+      for (std::int64_t t = 0; t < part.num_tokens; ++t)
+        Isa::sum_groups(part.x + t * part.x_stride + k, width, layout.group, scratch.sums[t]);
     }
+    for (std::int64_t i = 0; i < tiles; ++i) {
+      data[i] = decode_columns<Isa, Format>(layout, format, data[i], width, scratch.tile);
+      for_each_block<Isa::kBlockTokens>(part.num_tokens, [&]<int kTokens>(std::int64_t token) {
+        multiply_decoded<Isa, kTokens>(part, scratch, i, token, k, width);
+      });
+    }
+  }
+  for (std::int64_t i = 0; i < tiles; ++i) {
     for (std::int64_t t = 0; t < part.num_tokens; ++t)
-      store_totals<Isa>(scratch.totals[t], part, row, t);
+      store_totals<Isa>(scratch.totals[i][t], part, i * kTileRows, t);
   }
 }
 
 template <class Isa, class Format>
 void multiply_format(const LinearPart& part) {
   const Format format(*part.layout);
-  if (part.num_tokens <= Isa::kFewTokens && part.sums != nullptr) {
-    with_constant<Isa::kFewTokens>(part.num_tokens, [&]<int kTokens>() {
-      multiply_few<Isa, Format, kTokens>(part, format);
+  if (!part.few) return multiply_many<Isa, Format>(part, format);
+  for (std::int64_t row = 0; row < part.num_rows; row += kTileRows) {
+    for_each_block<Isa::kRegisterTokens>(part.num_tokens, [&]<int kTokens>(std::int64_t token) {
+      multiply_few<Isa, Format, kTokens>(part, format, row, token);
     });
-  } else {
-    multiply_many<Isa, Format>(part, format);
   }
 }
 
