@@ -8,6 +8,7 @@ lies in both. The same bytes come out on every run.
 
 Needs: pip install gguf==0.19.0 numpy
 """
+
 import json
 import pathlib
 import sys
@@ -20,11 +21,21 @@ ROWS = 3
 SCALES = [0.0, -0.0, 6e-8, -6e-8, 6.1e-5, 65504.0, -65504.0, 1.0, -0.0123, 0.00371, 2.5]
 # type: (columns, offsets of the f16 numbers in a block)
 TYPES = {
-    "F32": (40, []), "F16": (40, [0]), "BF16": (40, []),
-    "Q4_0": (96, [0]), "Q4_1": (96, [0, 2]), "Q5_0": (96, [0]), "Q5_1": (96, [0, 2]),
-    "Q8_0": (96, [0]), "IQ4_NL": (96, [0]),
-    "Q2_K": (512, [80, 82]), "Q3_K": (512, [108]), "Q4_K": (512, [0, 2]), "Q5_K": (512, [0, 2]),
-    "Q6_K": (512, [208]), "IQ4_XS": (512, [0]),
+    "F32": (40, []),
+    "F16": (40, [0]),
+    "BF16": (40, []),
+    "Q4_0": (96, [0]),
+    "Q4_1": (96, [0, 2]),
+    "Q5_0": (96, [0]),
+    "Q5_1": (96, [0, 2]),
+    "Q8_0": (96, [0]),
+    "IQ4_NL": (96, [0]),
+    "Q2_K": (512, [80, 82]),
+    "Q3_K": (512, [108]),
+    "Q4_K": (512, [0, 2]),
+    "Q5_K": (512, [0, 2]),
+    "Q6_K": (512, [208]),
+    "IQ4_XS": (512, [0]),
 }
 
 
@@ -52,9 +63,12 @@ def random_rows(rng, name, cols, scale_offsets):
     blocks = rng.integers(0, 256, (ROWS * cols // block_elems, block_bytes), dtype=np.uint8)
     for block in blocks:
         for offset in scale_offsets:
-            block[offset:offset + 2] = np.array([random_scale(rng)]).view(np.uint8)
-    blocks[0, :] = np.where(np.isin(np.arange(block_bytes), [o + b for o in scale_offsets
-                                                             for b in (0, 1)]), blocks[0, :], 255)
+            block[offset : offset + 2] = np.array([random_scale(rng)]).view(np.uint8)
+    blocks[0, :] = np.where(
+        np.isin(np.arange(block_bytes), [o + b for o in scale_offsets for b in (0, 1)]),
+        blocks[0, :],
+        255,
+    )
     return blocks.reshape(ROWS, -1)
 
 
@@ -90,9 +104,17 @@ def main(folder):
     tensors = {t.name: t for t in gguf.GGUFReader(path).tensors}
     for name, values in expected.items():
         tensor = tensors[f"test.{name}"]
-        index.append({"name": tensor.name, "type": name, "rows": ROWS, "cols": TYPES[name][0],
-                      "file_offset": int(tensor.data_offset), "bytes": int(tensor.n_bytes),
-                      "expected_offset": position})
+        index.append(
+            {
+                "name": tensor.name,
+                "type": name,
+                "rows": ROWS,
+                "cols": TYPES[name][0],
+                "file_offset": int(tensor.data_offset),
+                "bytes": int(tensor.n_bytes),
+                "expected_offset": position,
+            }
+        )
         out += values.astype("<f4").tobytes()
         position = len(out)
     (folder / "types.f32").write_bytes(out)
