@@ -1,0 +1,208 @@
+// GGUF files out of the small checkpoints of tests/data/tiny, as llama.cpp's converter would write
+// them: the same model in two formats.
+
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/safetensors.h"
+#include "tensor/half.h"
+
+namespace minisgl::testing_util {
+
+/// Collects metadata and tensors, then writes a version 3 file.
+class GgufWriter {
+ public:
+  GgufWriter& text(const std::string& key, const std::string& value) {
+    entry(key, 8);
+    string(metadata_, value);
+    return *this;
+  }
+  GgufWriter& u32(const std::string& key, std::uint32_t value) {
+    entry(key, 4);
+    raw(metadata_, value);
+    return *this;
+  }
+  GgufWriter& f32(const std::string& key, float value) {
+    entry(key, 6);
+    raw(metadata_, value);
+    return *this;
+  }
+  /// `ne`: the fastest dimension first. `type`: ggml's number.
+  GgufWriter& tensor(const std::string& name, const std::vector<std::uint64_t>& ne,
+                     std::uint32_t type, const std::string& data) {
+    ++num_tensors_;
+    string(directory_, name);
+    raw(directory_, static_cast<std::uint32_t>(ne.size()));
+    for (const std::uint64_t size : ne) raw(directory_, size);
+    raw(directory_, type);
+    raw(directory_, static_cast<std::uint64_t>(data_.size()));
+    data_ += data;
+    data_.resize((data_.size() + 31) / 32 * 32);
+    return *this;
+  }
+  void write(const std::filesystem::path& path) const {
+    std::string file = "GGUF";
+    raw(file, std::uint32_t{3});
+    raw(file, num_tensors_);
+    raw(file, num_entries_);
+    file += metadata_ + directory_;
+    file.resize((file.size() + 31) / 32 * 32);
+    std::ofstream(path, std::ios::binary) << file << data_;
+  }
+
+ private:
+  template <class T>
+  static void raw(std::string& out, T value) {
+    out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  static void string(std::string& out, const std::string& value) {
+    raw(out, static_cast<std::uint64_t>(value.size()));
+    out += value;
+  }
+  void entry(const std::string& key, std::uint32_t type) {
+    ++num_entries_;
+    string(metadata_, key);
+    raw(metadata_, type);
+  }
+
+  std::uint64_t num_tensors_ = 0;
+  std::uint64_t num_entries_ = 0;
+  std::string metadata_, directory_, data_;
+};
+
+/// The GGUF name of a Hugging Face tensor.
+inline std::string gguf_name(std::string name) {
+  constexpr std::array<std::pair<const char*, const char*>, 15> kReplacements{{
+      {"model.layers.", "blk."},
+      {"model.embed_tokens", "token_embd"},
+      {"model.norm", "output_norm"},
+      {"lm_head", "output"},
+      {"input_layernorm", "attn_norm"},
+      {"post_attention_layernorm", "ffn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},
+  }};
+  for (const auto& [from, to] : kReplacements)
+    if (const std::size_t at = name.find(from); at != std::string::npos)
+      name.replace(at, std::strlen(from), to);
+  return name;
+}
+
+/// A vector as f32 (the converter widens all of them), a matrix as it is stored.
+inline std::string gguf_bytes(const TensorView& tensor) {
+  const auto* data = reinterpret_cast<const char*>(tensor.data);
+  if (tensor.rank() > 1 || tensor.dtype == DType::kF32)
+    return {data, static_cast<std::size_t>(tensor.bytes())};
+  std::string wide;
+  visit_float_dtype(tensor.dtype, [&]<class T>() {
+    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+      const float value = to_f32(tensor.as<T>()[i]);
+      wide.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+  });
+  return wide;
+}
+
+/// Rows [head][half][d] -> [head][d][half]: the converter's
+/// reshape(heads, 2, head_dim / 2, cols).swapaxes(1, 2).
+inline std::string paired_rows(const std::string& bytes, std::int64_t heads, std::int64_t rows) {
+  const std::size_t row_bytes = bytes.size() / static_cast<std::size_t>(rows);
+  const std::int64_t half_dim = rows / heads / 2;
+  std::string out;
+  for (std::int64_t head = 0; head < heads; ++head)
+    for (std::int64_t d = 0; d < half_dim; ++d)
+      for (std::int64_t half = 0; half < 2; ++half)
+        out += bytes.substr(static_cast<std::size_t>((head * 2 + half) * half_dim + d) * row_bytes,
+                            row_bytes);
+  return out;
+}
+
+/// The llama3 ramp as divisors [head_dim / 2], in the converter's words.
+inline std::string llama3_divisors(const nlohmann::json& rope, std::int64_t head_dim) {
+  const double low = rope["low_freq_factor"], high = rope["high_freq_factor"];
+  const double original = rope["original_max_position_embeddings"], factor = rope["factor"];
+  std::string out;
+  for (std::int64_t i = 0; i < head_dim; i += 2) {
+    const double wavelength =
+        2 * std::numbers::pi *
+        std::pow(rope["rope_theta"].get<double>(), static_cast<double>(i) / head_dim);
+    double divisor = factor;
+    if (wavelength < original / high) {
+      divisor = 1;
+    } else if (wavelength <= original / low) {
+      const double smooth = (original / wavelength - low) / (high - low);
+      divisor = 1 / ((1 - smooth) / factor + smooth);
+    }
+    const auto narrow = static_cast<float>(divisor);
+    out.append(reinterpret_cast<const char*>(&narrow), sizeof(narrow));
+  }
+  return out;
+}
+
+/// Writes the checkpoint in `folder` (config.json in the spelling of transformers 5) to `path` as a
+/// GGUF of `architecture` ("llama", "qwen2", "qwen3"). Weights keep their type.
+inline void write_tiny_gguf(const std::filesystem::path& folder, const std::string& architecture,
+                            const std::filesystem::path& path) {
+  const auto config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
+  const std::int64_t heads = config["num_attention_heads"];
+  const std::int64_t kv_heads = config["num_key_value_heads"];
+  const std::int64_t head_dim =
+      config.value("head_dim", config["hidden_size"].get<std::int64_t>() / heads);
+  const auto& rope = config["rope_parameters"];
+  GgufWriter out;
+  out.text("general.architecture", architecture).text("general.name", folder.filename().string());
+  const std::pair<const char*, const char*> kSizes[] = {
+      {"block_count", "num_hidden_layers"},
+      {"context_length", "max_position_embeddings"},
+      {"embedding_length", "hidden_size"},
+      {"feed_forward_length", "intermediate_size"},
+      {"attention.head_count", "num_attention_heads"},
+      {"attention.head_count_kv", "num_key_value_heads"}};
+  for (const auto& [key, name] : kSizes) out.u32(architecture + "." + key, config[name]);
+  out.u32(architecture + ".attention.key_length", static_cast<std::uint32_t>(head_dim));
+  out.u32(architecture + ".attention.value_length", static_cast<std::uint32_t>(head_dim));
+  out.f32(architecture + ".attention.layer_norm_rms_epsilon", config["rms_norm_eps"]);
+  out.f32(architecture + ".rope.freq_base", rope["rope_theta"]);
+  const auto& eos = config["eos_token_id"];
+  out.u32("tokenizer.ggml.eos_token_id", eos.is_array() ? eos[0] : eos);
+  if (eos.is_array()) out.u32("tokenizer.ggml.eot_token_id", eos[1]);
+  if (!config["bos_token_id"].is_null())
+    out.u32("tokenizer.ggml.bos_token_id", config["bos_token_id"]);
+  if (rope["rope_type"] == "llama3")
+    out.tensor("rope_freqs.weight", {static_cast<std::uint64_t>(head_dim / 2)}, 0,
+               llama3_divisors(rope, head_dim));
+
+  const SafetensorsFolder weights(folder);
+  for (const auto& [name, tensor] : weights.tensors()) {
+    std::string bytes = gguf_bytes(tensor);
+    const bool is_q = name.find("q_proj.weight") != std::string::npos;
+    const bool is_k = name.find("k_proj.weight") != std::string::npos;
+    if (architecture == "llama" && (is_q || is_k))
+      bytes = paired_rows(bytes, is_q ? heads : kv_heads, tensor.dim(0));
+    std::vector<std::uint64_t> ne;
+    for (int i = tensor.rank() - 1; i >= 0; --i)
+      ne.push_back(static_cast<std::uint64_t>(tensor.dim(i)));
+    const bool wide = tensor.rank() == 1 || tensor.dtype == DType::kF32;
+    out.tensor(gguf_name(name), ne, wide ? 0 : tensor.dtype == DType::kF16 ? 1 : 30, bytes);
+  }
+  out.write(path);
+}
+
+}  // namespace minisgl::testing_util
