@@ -35,6 +35,8 @@ struct SamplingRow {
 /// Timing   enqueued on `stream`; `workspace` of sampling_workspace_bytes(); does not allocate.
 void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, TensorView workspace,
             Stream& stream);
+/// For as many rows at once as there are threads, but at most 16; with less workspace, down to what
+/// one row needs, fewer rows are drawn at once.
 std::int64_t sampling_workspace_bytes(std::int64_t num_rows, std::int64_t vocab_size);
 
 /// The uniform number in [0, 1) with 32 bits that a draw uses (Salmon et al. 2011, "Parallel random
