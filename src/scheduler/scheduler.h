@@ -19,7 +19,7 @@ struct SchedulerConfig {
   std::int32_t prefill_budget_tokens = 8192;  ///< prompt tokens of one step; longer prompts are chunked
   std::string prefix_cache = "radix";         ///< or "naive"
   bool overlap = true;                        ///< plan step i + 1 while step i runs
-  std::vector<TokenId> eos_ids;               ///< ascending
+  std::vector<TokenId> eos_ids = {};          ///< end an answer, unless it ignores them
   bool check_integrity = true;                ///< verify the ledgers whenever idle
   /// From which requests without a seed of their own get one, each another; a number from the system
   /// when unset. Ranks of one group need the same.
