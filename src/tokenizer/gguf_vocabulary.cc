@@ -13,6 +13,7 @@
 namespace minisgl {
 namespace {
 
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 constexpr std::string_view kGpt2 = "";  // ByteLevel's own pattern
 constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -128,6 +129,13 @@ void read_special_ids(const GgufFile& file, BpeTokenizerParts& parts) {
       add_end(token.id);
 }
 
+void read_prefix_and_suffix(const GgufFile& file, bool default_add_bos, BpeTokenizerParts& parts) {
+  const bool add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(default_add_bos);
+  const bool add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
+  if (add_bos && parts.bos != kNoToken) parts.prefix.push_back(parts.bos);
+  if (add_eos && parts.eos != kNoToken) parts.suffix.push_back(parts.eos);
+}
+
 BpeTokenizerParts read_byte_level(const GgufFile& file) {
   const auto pre = file.find_string("tokenizer.ggml.pre");
   if (!pre)
@@ -143,10 +151,65 @@ BpeTokenizerParts read_byte_level(const GgufFile& file) {
   parts.normalizer = std::move(rules.normalizer);
   parts.pre_tokenizer = std::move(rules.steps);
   parts.vocabulary.ignore_merges = rules.ignore_merges;
-  const bool add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(rules.add_bos);
-  const bool add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
-  if (add_bos && parts.bos != kNoToken) parts.prefix.push_back(parts.bos);
-  if (add_eos && parts.eos != kNoToken) parts.suffix.push_back(parts.eos);
+  read_prefix_and_suffix(file, rules.add_bos, parts);
+  parts.chat_template = file.find_string("tokenizer.chat_template").value_or("");
+  return parts;
+}
+
+// SentencePiece files have a score for each token instead of merges: of all neighbours that join to
+// a token, those whose token has the highest score are joined first.
+void read_scores(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuilder& builder) {
+  const std::vector<double> scores = file.get_floats("tokenizer.ggml.scores");
+  const TokenTable& tokens = parts.vocabulary.tokens;
+  if (scores.size() != static_cast<std::size_t>(tokens.size()))
+    throw Error("tokenizer.ggml.scores has " + std::to_string(scores.size()) + " entries for " +
+                std::to_string(tokens.size()) + " tokens");
+  std::vector<TokenId> by_score;
+  for (TokenId id = 0; id < tokens.size(); ++id)
+    if (tokens.find(tokens.bytes(id)) == id) by_score.push_back(id);
+  const auto score = [&](TokenId id) { return scores[static_cast<std::size_t>(id)]; };
+  std::ranges::stable_sort(by_score, std::greater<>(), score);
+
+  struct Join {
+    TokenId left, right;
+    Merge merge;
+  };
+  std::vector<Join> joins;
+  std::uint32_t rank = 0;
+  for (std::size_t i = 0; i < by_score.size(); ++i) {
+    if (i > 0 && score(by_score[i]) != score(by_score[i - 1])) ++rank;
+    const std::string_view text = tokens.bytes(by_score[i]);
+    for (std::size_t cut = 1; cut < text.size(); ++cut) {
+      const TokenId left = tokens.find(text.substr(0, cut));
+      const TokenId right = left == kNoToken ? kNoToken : tokens.find(text.substr(cut));
+      if (right != kNoToken) joins.push_back({left, right, {rank, by_score[i]}});
+    }
+  }
+  builder.reserve_merges(joins.size());
+  for (const Join& join : joins)
+    parts.vocabulary.merges.add(join.left, join.right, join.merge);
+}
+
+// Source: llama.cpp's llm_tokenizer_spm for what the keys mean.
+BpeTokenizerParts read_sentencepiece(const GgufFile& file) {
+  BpeTokenizerParts parts;
+  VocabularyBuilder builder(parts, /*byte_level=*/false, file.path().filename().string());
+  read_tokens(file, parts, builder);
+  read_scores(file, parts, builder);
+  builder.finish(/*byte_fallback=*/true);
+  read_special_ids(file, parts);
+  const std::int32_t size = parts.vocabulary.tokens.size();
+  parts.vocabulary.unknown = find_id(file, "tokenizer.ggml.unknown_token_id", size);
+  parts.vocabulary.fuse_unknown = true;
+
+  std::vector<Normalizer::Step> normal;
+  const bool add_space = file.find_bool("tokenizer.ggml.add_space_prefix").value_or(true);
+  if (add_space) normal.emplace_back(Normalizer::Prepend{std::string(kSpaceMark)});
+  normal.emplace_back(Normalizer::Replace{" ", std::string(kSpaceMark)});
+  parts.normalizer = Normalizer(std::move(normal));
+  parts.strip_leading_space = add_space;
+  decode_spellings(parts, {{std::string(kSpaceMark), " "}}, /*byte_fallback=*/true);
+  read_prefix_and_suffix(file, /*default_add_bos=*/true, parts);
   parts.chat_template = file.find_string("tokenizer.chat_template").value_or("");
   return parts;
 }
@@ -180,10 +243,10 @@ GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
   try {
     const std::string model = file.get_string("tokenizer.ggml.model");
-    if (model != "gpt2")
-      throw Error("tokenizer.ggml.model: a vocabulary of kind \"" + model +
-                  "\" is not supported; supported: gpt2");
-    return std::make_unique<BpeTokenizer>(read_byte_level(file));
+    if (model == "gpt2") return std::make_unique<BpeTokenizer>(read_byte_level(file));
+    if (model == "llama") return std::make_unique<BpeTokenizer>(read_sentencepiece(file));
+    throw Error("tokenizer.ggml.model: a vocabulary of kind \"" + model +
+                "\" is not supported; supported: gpt2, llama");
   } catch (const Error& error) {
     const std::string path = file.path().string();
     const std::string what = error.what();

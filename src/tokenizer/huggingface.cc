@@ -92,27 +92,6 @@ void read_merges(Element model, VocabularyBuilder& builder) {
   }
 }
 
-// What each token adds to a text, for vocabularies that are not byte-level.
-TokenTable decode_all(const BpeTokenizerParts& parts, const DecoderRules& rules) {
-  const TokenTable& tokens = parts.vocabulary.tokens;
-  TokenTable decoded;
-  for (TokenId id = 0; id < tokens.size(); ++id) {
-    if (!tokens.contains(id)) continue;
-    std::string text(tokens.bytes(id));
-    const auto byte = rules.byte_fallback ? parse_byte_token(text) : std::nullopt;
-    if (byte) {
-      text.assign(1, static_cast<char>(*byte));
-    } else {
-      std::string buffer;
-      for (const auto& [from, to] : rules.replace)
-        text = Normalizer({Normalizer::Replace{from, to}}).apply(text, buffer);
-    }
-    decoded.add(id, text, /*findable=*/false);
-  }
-  for (const AddedToken& token : parts.added) decoded.add(token.id, token.content, false);
-  return decoded;
-}
-
 Element parse(simdjson::dom::parser& parser, std::string_view text, std::string_view file) {
   Element root;
   if (const auto error = parser.parse(text.data(), text.size()).get(root))
@@ -183,7 +162,7 @@ BpeTokenizerParts parse_tokenizer_json(std::string_view text) {
   const DecoderRules rules = read_decoder(file);
   if (rules.byte_level != pre_tokenizer.byte_level)
     throw Error("tokenizer.json: either both or neither of pre_tokenizer and decoder may be ByteLevel");
-  if (!rules.byte_level) parts.decoded = decode_all(parts, rules);
+  if (!rules.byte_level) decode_spellings(parts, rules.replace, rules.byte_fallback);
   parts.strip_leading_space = rules.strip_leading_space;
   return parts;
 }

@@ -140,14 +140,21 @@ PCRE2_SPTR bytes(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(te
 }  // namespace
 
 struct Regex::Code {
-  pcre2_code* code = nullptr;
-  bool jit = false;
-};
+  Code(const std::string& pattern, const std::string& translated) {
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    code = pcre2_compile(bytes(translated), translated.size(),
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, nullptr);
+    if (code == nullptr) throw Error("regular expression " + pattern + ": " + error_text(error));
+    jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
+  }
+  ~Code() { pcre2_code_free(code); }
+  Code(const Code&) = delete;
+  Code& operator=(const Code&) = delete;
 
-void Regex::FreeCode::operator()(Code* code) const {
-  pcre2_code_free(code->code);
-  delete code;
-}
+  pcre2_code* code = nullptr;
+  bool jit = false;  // the interpreter does where the machine has no just-in-time compiler
+};
 
 Regex::Regex(std::string_view pattern)
     : Regex(Raw{}, std::string(pattern), Translator(pattern).run()) {}
@@ -166,15 +173,7 @@ Regex Regex::literal(std::string_view text) {
 }
 
 Regex::Regex(Raw, std::string pattern, const std::string& translated)
-    : pattern_(std::move(pattern)), code_(new Code) {
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  code_->code = pcre2_compile(bytes(translated), translated.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, nullptr);
-  if (code_->code == nullptr)
-    throw Error("regular expression " + pattern_ + ": " + error_text(error));
-  code_->jit = pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE) == 0;
-}
+    : pattern_(std::move(pattern)), code_(std::make_shared<const Code>(pattern_, translated)) {}
 
 std::optional<Regex::Match> Regex::find(std::string_view text, std::size_t from) const {
   ThreadState& state = thread_state();

@@ -34,14 +34,11 @@ class Regex {
 
  private:
   struct Code;
-  struct FreeCode {
-    void operator()(Code* code) const;
-  };
   struct Raw {};
   Regex(Raw, std::string pattern, const std::string& translated);
 
   std::string pattern_;
-  std::unique_ptr<Code, FreeCode> code_;
+  std::shared_ptr<const Code> code_;  // immutable, so that copies of a Regex may share it
 };
 
 }  // namespace minisgl

@@ -1,6 +1,7 @@
 #include "tokenizer/vocabulary_builder.h"
 
 #include <charconv>
+#include <optional>
 
 #include "minisgl/error.h"
 #include "tokenizer/byte_level.h"
@@ -16,8 +17,7 @@ std::string byte_token(int byte) {
   return text + ">";
 }
 
-}  // namespace
-
+// The byte that a spelling such as <0x41> stands for.
 std::optional<unsigned char> parse_byte_token(std::string_view spelling) {
   if (spelling.size() != 6 || !spelling.starts_with("<0x") || spelling[5] != '>')
     return std::nullopt;
@@ -27,6 +27,8 @@ std::optional<unsigned char> parse_byte_token(std::string_view spelling) {
   if (error != std::errc() || stop != end) return std::nullopt;
   return static_cast<unsigned char>(byte);
 }
+
+}  // namespace
 
 VocabularyBuilder::VocabularyBuilder(BpeTokenizerParts& parts, bool byte_level, std::string source)
     : parts_(parts), source_(std::move(source)) {
@@ -113,6 +115,29 @@ TokenId find_token(const BpeTokenizerParts& parts, std::string_view spelling) {
   std::string bytes;
   if (!parts.byte_level) return parts.vocabulary.tokens.find(spelling);
   return append_byte_level(spelling, bytes) ? parts.vocabulary.tokens.find(bytes) : kNoToken;
+}
+
+void decode_spellings(BpeTokenizerParts& parts,
+                      const std::vector<std::pair<std::string, std::string>>& replacements,
+                      bool byte_fallback) {
+  std::vector<Normalizer::Step> steps;
+  for (const auto& [from, to] : replacements) steps.emplace_back(Normalizer::Replace{from, to});
+  const Normalizer replace(std::move(steps));
+  const TokenTable& tokens = parts.vocabulary.tokens;
+  std::string buffer;
+  for (TokenId id = 0; id < tokens.size(); ++id) {
+    if (!tokens.contains(id)) continue;
+    const std::string_view spelling = tokens.bytes(id);
+    const auto byte = byte_fallback ? parse_byte_token(spelling) : std::nullopt;
+    if (byte) {
+      const auto character = static_cast<char>(*byte);
+      parts.decoded.add(id, {&character, 1}, /*findable=*/false);
+    } else {
+      parts.decoded.add(id, replace.apply(spelling, buffer), /*findable=*/false);
+    }
+  }
+  for (const AddedToken& token : parts.added)
+    parts.decoded.add(token.id, token.content, /*findable=*/false);
 }
 
 }  // namespace minisgl

@@ -4,6 +4,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tokenizer/bpe_tokenizer.h"
 
@@ -45,7 +47,11 @@ class VocabularyBuilder {
 /// Id of an added or ordinary token by its spelling; kNoToken when there is none.
 TokenId find_token(const BpeTokenizerParts& parts, std::string_view spelling);
 
-/// Whether `spelling` is that of a byte (`<0x00>` to `<0xFF>`), and which.
-std::optional<unsigned char> parse_byte_token(std::string_view spelling);
+/// Fills parts.decoded of a vocabulary that is not byte-level: in each spelling the `replacements`
+/// (from, to) are made in order, `<0x41>` is a byte if there is `byte_fallback`, and added tokens
+/// are their text.
+void decode_spellings(BpeTokenizerParts& parts,
+                      const std::vector<std::pair<std::string, std::string>>& replacements,
+                      bool byte_fallback);
 
 }  // namespace minisgl
