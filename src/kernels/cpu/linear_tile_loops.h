@@ -29,9 +29,8 @@ constexpr int kSetRows = Isa::kLanes* kVecs;
 template <class Isa>
 constexpr int kSets = kTileRows / kSetRows<Isa>;
 
-// Adding up the products of one group needs FMAs with a latency of 4: with one token the chains of
-// two groups run side by side.
-constexpr int groups_at_once(int tokens) { return tokens == 1 ? 2 : 1; }
+template <class Format>
+constexpr std::int64_t kStepBytes = kStep * kTileRows * Format::kBits / 8;
 
 [[gnu::always_inline]] inline void prefetch(const std::byte* from, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, /*T1*/ 2);
@@ -45,74 +44,55 @@ template <class Isa>
                                  : Isa::load(reinterpret_cast<const float*>(scales) + index);
 }
 
-/// Products of kGroups consecutive whole groups at column k, added to the totals.
-template <class Isa, class Format, int kTokens, int kGroups>
-[[gnu::always_inline]] inline void add_groups(
+/// Products of the whole group at column k, added to the totals. One group at a time: two side by
+/// side would hide the latency of their FMAs, but are two streams, and measured half as fast.
+template <class Isa, class Format, int kTokens>
+[[gnu::always_inline]] inline void add_group(
     const LinearPart& part, const Format& format, const std::byte* data, std::int64_t k,
     const float* sums, std::int64_t sums_stride, typename Isa::F (&totals)[kTokens][kSets<Isa>][kVecs]) {
   using F = typename Isa::F;
   const TileLayout& layout = *part.layout;
-  const std::int64_t group_bytes = layout.group_bytes;
-  const std::int64_t scale_bytes = layout.scale_bytes;
   const float* x[kTokens];
 #pragma GCC unroll 8
   for (int t = 0; t < kTokens; ++t) x[t] = part.x + t * part.x_stride + k;
+  prefetch(data + kAhead, layout.scale_bytes);
 #pragma GCC unroll 2
   for (int s = 0; s < kSets<Isa>; ++s) {
-    F acc[kGroups][kTokens][kVecs];
-#pragma GCC unroll 2
-    for (int g = 0; g < kGroups; ++g) {
+    F acc[kTokens][kVecs];
 #pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) acc[g][t][0] = acc[g][t][1] = Isa::zero();
-      if (s == 0) prefetch(data + g * group_bytes + kAhead, scale_bytes);
-    }
-    for (int c = 0; c < layout.group; c += kStep) {
-      typename Format::Step step[kGroups];
-#pragma GCC unroll 2
-      for (int g = 0; g < kGroups; ++g) {
-        const std::byte* codes =
-            data + g * group_bytes + scale_bytes + c * (kTileRows * Format::kBits / 8);
-        if (s == 0) prefetch(codes + kAhead, kStep * kTileRows * Format::kBits / 8);
-        step[g] = format.load(codes, s);
-      }
+    for (int t = 0; t < kTokens; ++t) acc[t][0] = acc[t][1] = Isa::zero();
+    const std::byte* codes = data + layout.scale_bytes;
+    for (int c = 0; c < layout.group; c += kStep, codes += kStepBytes<Format>) {
+      if (s == 0) prefetch(codes + kAhead, kStepBytes<Format>);
+      const auto step = format.load(codes, s);
 #pragma GCC unroll 8
       for (int j = 0; j < kStep; ++j) {
-#pragma GCC unroll 2
-        for (int g = 0; g < kGroups; ++g) {
-          const F w0 = step[g].get(j, 0);
-          const F w1 = step[g].get(j, 1);
+        const F w0 = step.get(j, 0);
+        const F w1 = step.get(j, 1);
 #pragma GCC unroll 8
-          for (int t = 0; t < kTokens; ++t) {
-            const F broadcast = Isa::broadcast(x[t] + g * layout.group + c + j);
-            acc[g][t][0] = Isa::fma(w0, broadcast, acc[g][t][0]);
-            acc[g][t][1] = Isa::fma(w1, broadcast, acc[g][t][1]);
-          }
+        for (int t = 0; t < kTokens; ++t) {
+          const F broadcast = Isa::broadcast(x[t] + c + j);
+          acc[t][0] = Isa::fma(w0, broadcast, acc[t][0]);
+          acc[t][1] = Isa::fma(w1, broadcast, acc[t][1]);
         }
       }
     }
 #pragma GCC unroll 2
-    for (int g = 0; g < kGroups; ++g) {
-      const std::byte* scales = data + g * group_bytes;
-#pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) {
-        const int row = (s * kVecs + v) * Isa::kLanes;
-        if (!Format::kScaled) {
+    for (int v = 0; v < kVecs; ++v) {
+      const int row = (s * kVecs + v) * Isa::kLanes;
+      if (!Format::kScaled) {
 #pragma GCC unroll 8
-          for (int t = 0; t < kTokens; ++t) totals[t][s][v] = Isa::add(totals[t][s][v], acc[g][t][v]);
-          continue;
-        }
-        const F scale = load_scale<Isa>(layout.scale, scales, row);
-#pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t)
-          totals[t][s][v] = Isa::fma(scale, acc[g][t][v], totals[t][s][v]);
-        if (!layout.has_min) continue;
-        const F min = load_scale<Isa>(layout.scale, scales, kTileRows + row);
-#pragma GCC unroll 8
-        for (int t = 0; t < kTokens; ++t) {
-          const F sum = Isa::broadcast(sums + t * sums_stride + g);
-          totals[t][s][v] = Isa::fma(min, sum, totals[t][s][v]);
-        }
+        for (int t = 0; t < kTokens; ++t) totals[t][s][v] = Isa::add(totals[t][s][v], acc[t][v]);
+        continue;
       }
+      const F scale = load_scale<Isa>(layout.scale, data, row);
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t) totals[t][s][v] = Isa::fma(scale, acc[t][v], totals[t][s][v]);
+      if (!layout.has_min) continue;
+      const F min = load_scale<Isa>(layout.scale, data, kTileRows + row);
+#pragma GCC unroll 8
+      for (int t = 0; t < kTokens; ++t)
+        totals[t][s][v] = Isa::fma(min, Isa::broadcast(sums + t * sums_stride), totals[t][s][v]);
     }
   }
 }
@@ -158,7 +138,6 @@ void multiply_few(const LinearPart& whole, const Format& format, std::int64_t ro
                   std::int64_t token) {
   const TileLayout& layout = *whole.layout;
   const std::int64_t group = layout.group;
-  constexpr int kGroups = groups_at_once(kTokens);
   LinearPart part = whole;
   part.x += token * part.x_stride;
   const std::int64_t sums_stride = part.cols / group;
@@ -171,16 +150,8 @@ void multiply_few(const LinearPart& whole, const Format& format, std::int64_t ro
     for (int s = 0; s < kSets<Isa>; ++s) totals[t][s][0] = totals[t][s][1] = Isa::zero();
   }
   std::int64_t k = 0;
-  for (; k + kGroups * group <= part.cols; k += kGroups * group) {
-    add_groups<Isa, Format, kTokens, kGroups>(part, format, data, k, sums, sums_stride, totals);
-    data += kGroups * layout.group_bytes;
-    sums += kGroups;
-  }
-  if (kGroups > 1 && k + group <= part.cols) {
-    add_groups<Isa, Format, kTokens, 1>(part, format, data, k, sums, sums_stride, totals);
-    data += layout.group_bytes;
-    k += group;
-  }
+  for (; k + group <= part.cols; k += group, ++sums, data += layout.group_bytes)
+    add_group<Isa, Format, kTokens>(part, format, data, k, sums, sums_stride, totals);
   if (k < part.cols) add_rest<Isa, Format, kTokens>(part, format, data, k, totals);
   for (int t = 0; t < kTokens; ++t) {
     alignas(64) float out[kTileRows];
