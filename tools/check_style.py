@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What no formatter checks: length of files, #pragma once, blanks at the ends.
+"""What no formatter checks: length of files and comments, #pragma once, blanks at the ends.
 
     tools/check_style.py FILE...
 
@@ -13,7 +13,9 @@ import re
 import sys
 
 MAX_LINES = 500
+MAX_COLUMNS = 100
 HEADERS = {".h", ".hpp", ".cuh"}
+CXX = HEADERS | {".cc", ".cpp", ".cu", ".inc"}
 LONG = re.compile(r"^(//|#) Long: \S", re.MULTILINE)
 
 
@@ -30,6 +32,10 @@ def findings(path: pathlib.Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         if line != line.rstrip():
             bad.append(f"{path}:{number}: blanks at the end of the line")
+        # clang-format breaks code, and leaves comments to their author. A URL stays whole.
+        comment = path.suffix in CXX and line.lstrip().startswith("//") and "://" not in line
+        if comment and len(line) > MAX_COLUMNS:
+            bad.append(f"{path}:{number}: comment of {len(line)} columns ({MAX_COLUMNS} at most)")
     return bad
 
 

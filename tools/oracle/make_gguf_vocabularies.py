@@ -53,7 +53,9 @@ def make_smollm2_small():
         writer.add_bos_token_id(1)
         writer.add_eos_token_id(2)
         writer.add_add_bos_token(True)
-        writer.add_chat_template("{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}")
+        writer.add_chat_template(
+            "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+        )
 
     write_gguf("smollm2-small.gguf", "gpt2", fields)
 
@@ -62,8 +64,12 @@ def make_smollm2_small():
     small = Tokenizer.from_str(json.dumps(file))
     small.add_tokens([AddedToken("<think>", normalized=False)])
     small.add_special_tokens([AddedToken("<|eot_id|>", special=True, normalized=False)])
-    texts = [json.loads(line)["text"] for line in
-             gzip.decompress((DATA / "smollm2" / "tokenizer_cases.jsonl.gz").read_bytes()).splitlines()]
+    texts = [
+        json.loads(line)["text"]
+        for line in gzip.decompress(
+            (DATA / "smollm2" / "tokenizer_cases.jsonl.gz").read_bytes()
+        ).splitlines()
+    ]
     texts += ["<think>a</think><|eot_id|>", "x [PAD2002] y", "<|im_start|>user<think>"]
     rows = []
     for text in (t for t in texts if len(t) < 2000):
@@ -71,8 +77,14 @@ def make_smollm2_small():
         small.encode_special_tokens = True
         as_text = small.encode(text, add_special_tokens=False).ids
         small.encode_special_tokens = False
-        rows.append({"text": text, "ids": ids, "ids_special_as_text": as_text,
-                     "decoded": small.decode(ids, skip_special_tokens=False)})
+        rows.append(
+            {
+                "text": text,
+                "ids": ids,
+                "ids_special_as_text": as_text,
+                "decoded": small.decode(ids, skip_special_tokens=False),
+            }
+        )
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     packed = gzip.compress(lines.encode(), compresslevel=9, mtime=0)
     (DATA / "smollm2-small_cases.jsonl.gz").write_bytes(packed)

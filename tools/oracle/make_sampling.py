@@ -8,6 +8,7 @@ cases.jsonl: name of the logits, parameters, and whether a filter's border lies 
 the names in order of first use. probs.f32.gz: the exact final distributions, one row for each case.
 Cases with penalties are left out: the sampler has no penalties yet.
 """
+
 import gzip
 import json
 import pathlib
@@ -38,7 +39,11 @@ def main(source, target):
     for line in (source / "cases.jsonl").read_text().splitlines():
         case = json.loads(line)
         params = case["params"]
-        if params["repetition_penalty"] != 1 or params["presence_penalty"] or params["frequency_penalty"]:
+        if (
+            params["repetition_penalty"] != 1
+            or params["presence_penalty"]
+            or params["frequency_penalty"]
+        ):
             continue
         if case["logits"] not in names:
             names.append(case["logits"])
