@@ -15,7 +15,8 @@ ArgumentBlock::Array ArgumentBlock::add(const Shape& shape) {
   const std::int64_t begin = used_;
   const TensorView device = add_on_device(shape);
   to_copy_ = used_;
-  return {{staging_.view().as<std::int32_t>() + begin, static_cast<std::size_t>(shape.numel())}, device};
+  return {{staging_.view().as<std::int32_t>() + begin, static_cast<std::size_t>(shape.numel())},
+          device};
 }
 
 TensorView ArgumentBlock::add_on_device(const Shape& shape) {

@@ -29,7 +29,8 @@ class ArgumentBlock {
 
   /// The next array, of this shape; 64-byte aligned. Throws Error if the block is full.
   Array add(const Shape& shape);
-  /// The same without staging: for an array that the device makes itself. Only after the last add().
+  /// The same without staging: for an array that the device makes itself. Only after the last
+  /// add().
   TensorView add_on_device(const Shape& shape);
   /// Starts the copy of all that was added. The block must not be cleared before it was reached.
   void upload(Stream& stream);

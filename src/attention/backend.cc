@@ -32,10 +32,12 @@ std::string_view best_for(Device device) {
 
 }  // namespace
 
-std::unique_ptr<AttentionBackend> make_attention_backend(std::string_view name, const AttentionShape& shape) {
-  check(shape.num_heads > 0 && shape.num_kv_heads > 0 && shape.head_dim > 0 && shape.page_size > 0 &&
-            shape.max_seq_len_tokens > 0 && shape.max_rows > 0,
-        "an attention backend needs numbers of heads, head_dim, page_size, max_seq_len_tokens and max_rows");
+std::unique_ptr<AttentionBackend> make_attention_backend(std::string_view name,
+                                                         const AttentionShape& shape) {
+  check(shape.num_heads > 0 && shape.num_kv_heads > 0 && shape.head_dim > 0 &&
+            shape.page_size > 0 && shape.max_seq_len_tokens > 0 && shape.max_rows > 0,
+        "an attention backend needs numbers of heads, head_dim, page_size, max_seq_len_tokens and "
+        "max_rows");
   const std::string_view wanted = name == "auto" ? best_for(shape.device) : name;
   std::string known = "auto";
   for (const Entry& entry : kBackends) {

@@ -1,4 +1,5 @@
-// Attention over a paged KV cache: arguments are made on the host once a step, kernels run once a layer.
+// Attention over a paged KV cache: arguments are made on the host once a step, kernels run once a
+// layer.
 
 #pragma once
 
@@ -44,6 +45,7 @@ struct AttentionShape {
 };
 
 /// `name`: "auto", "ref", "fa". Throws Error naming the known ones for any other.
-std::unique_ptr<AttentionBackend> make_attention_backend(std::string_view name, const AttentionShape& shape);
+std::unique_ptr<AttentionBackend> make_attention_backend(std::string_view name,
+                                                         const AttentionShape& shape);
 
 }  // namespace minisgl

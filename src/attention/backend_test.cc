@@ -22,8 +22,14 @@ constexpr std::int32_t kMaxRows = 6;
 constexpr std::int64_t kMaxTokens = 200;
 
 AttentionShape shape_with(std::int32_t page_size) {
-  return {.num_heads = 6, .num_kv_heads = 2, .head_dim = 16, .scale = 0.25F, .page_size = page_size,
-          .max_seq_len_tokens = kMaxTokens, .max_rows = kMaxRows, .device = kCpu};
+  return {.num_heads = 6,
+          .num_kv_heads = 2,
+          .head_dim = 16,
+          .scale = 0.25F,
+          .page_size = page_size,
+          .max_seq_len_tokens = kMaxTokens,
+          .max_rows = kMaxRows,
+          .device = kCpu};
 }
 
 /// A pool, a page table with random pages, and a batch of some rows.
@@ -37,10 +43,12 @@ struct World {
     std::vector<std::int32_t> pages(num_pages - 1);
     for (std::int32_t i = 0; i < num_pages - 1; ++i) pages[i] = i;
     Random random(page_size);
-    for (std::size_t i = pages.size() - 1; i > 0; --i) std::swap(pages[i], pages[random.below(i + 1)]);
+    for (std::size_t i = pages.size() - 1; i > 0; --i)
+      std::swap(pages[i], pages[random.below(i + 1)]);
     for (std::int32_t row = 0; row < kMaxRows; ++row)
       for (std::int64_t i = 0; i < kMaxTokens; ++i)
-        table.row(RowId{row})[i] = static_cast<TokenLoc>(pages[row * pages_per_row + i / page_size] * page_size + i % page_size);
+        table.row(RowId{row})[i] = static_cast<TokenLoc>(
+            pages[row * pages_per_row + i / page_size] * page_size + i % page_size);
     batch.page_table = &table;
   }
 
@@ -64,10 +72,16 @@ struct World {
     const std::int64_t slots = std::int64_t{num_pages} * shape.page_size;
     const std::int64_t layer = slots * shape.num_kv_heads * shape.head_dim;
     auto* k = reinterpret_cast<std::byte*>(pool.values.data());
-    return {.first = {.k = k, .v = k + 2 * layer * 4, .num_heads = shape.num_kv_heads, .head_dim = shape.head_dim,
-                      .slot_stride = shape.num_kv_heads * shape.head_dim, .head_stride = shape.head_dim,
-                      .num_slots = slots, .page_size = shape.page_size},
-            .layer_bytes = layer * 4, .num_layers = 2};
+    return {.first = {.k = k,
+                      .v = k + 2 * layer * 4,
+                      .num_heads = shape.num_kv_heads,
+                      .head_dim = shape.head_dim,
+                      .slot_stride = shape.num_kv_heads * shape.head_dim,
+                      .head_stride = shape.head_dim,
+                      .num_slots = slots,
+                      .page_size = shape.page_size},
+            .layer_bytes = layer * 4,
+            .num_layers = 2};
   }
 };
 
@@ -112,7 +126,8 @@ TEST(FaBackendTest, WithoutCachedPrefixQueriesAndKeysShareTheirOffsets) {
   FaBackend backend(world.shape);
   const Prepared p = prepare(backend, world.batch, stream);
   EXPECT_EQ(p.fa->queries, FaMetadata::Queries::kNoPrefix);
-  EXPECT_EQ(p.fa->cu_seqlens_q.data, p.fa->cu_seqlens_k.data) << "the same buffer, not an equal one";
+  EXPECT_EQ(p.fa->cu_seqlens_q.data, p.fa->cu_seqlens_k.data)
+      << "the same buffer, not an equal one";
   EXPECT_THAT(values(p.fa->cu_seqlens_q), ElementsAre(0, 10, 11, 16, 17));
   EXPECT_EQ(p.fa->max_seqlen_q, 10);
 }
@@ -187,7 +202,8 @@ TEST(FaBackendTest, MemoryIsReusedFromStepToStepAndNotWhileAStepHoldsIt) {
     expected.emplace_back();
     for (std::int32_t row = 0; row < random.between(1, kMaxRows); ++row) {
       const auto length = static_cast<std::int32_t>(random.between(1, kMaxTokens));
-      world.batch.rows.push_back({RowId{row}, static_cast<std::int32_t>(random.below(length)), length});
+      world.batch.rows.push_back(
+          {RowId{row}, static_cast<std::int32_t>(random.below(length)), length});
       expected.back().push_back(length);
     }
     in_flight.push_back(backend.prepare_metadata(world.batch, stream));
@@ -223,14 +239,18 @@ TEST(BackendTest, RowsThatCannotBeComputedAreNamed) {
       }
       return std::string("no error");
     };
-    EXPECT_THAT(message({{RowId{0}, 0, 2}, {RowId{1}, 0, 0}}), HasSubstr("row 1 of the batch has cached_len 0 and device_len 0"));
-    EXPECT_THAT(message({{RowId{0}, 0, 201}}), HasSubstr("device_len 201; expected 0 <= cached_len < device_len <= 200"));
-    EXPECT_THAT(message(std::vector<BatchRow>(7, {RowId{0}, 0, 1})), HasSubstr("a batch of 7 rows; the backend was made for 1 to 6"));
+    EXPECT_THAT(message({{RowId{0}, 0, 2}, {RowId{1}, 0, 0}}),
+                HasSubstr("row 1 of the batch has cached_len 0 and device_len 0"));
+    EXPECT_THAT(message({{RowId{0}, 0, 201}}),
+                HasSubstr("device_len 201; expected 0 <= cached_len < device_len <= 200"));
+    EXPECT_THAT(message(std::vector<BatchRow>(7, {RowId{0}, 0, 1})),
+                HasSubstr("a batch of 7 rows; the backend was made for 1 to 6"));
   }
 }
 
 /// Output of a backend for the batch; the whole step is one task, as in the engine.
-std::vector<float> attend(AttentionBackend& backend, World& world, std::int64_t layer, CpuStream& stream) {
+std::vector<float> attend(AttentionBackend& backend, World& world, std::int64_t layer,
+                          CpuStream& stream) {
   const std::int64_t tokens = world.batch.num_tokens();
   const std::vector<float> q = testing_util::uniform(tokens * 6 * 16, 5);
   std::vector<float> out(q.size());
@@ -264,14 +284,18 @@ TEST(BackendTest, FaAndRefAgreeOnRandomBatches) {
       const std::int64_t rows = random.between(1, kMaxRows - 1);
       for (std::int32_t row = 0; row < rows; ++row) {
         const auto length = static_cast<std::int32_t>(random.between(1, kMaxTokens));
-        const std::int32_t cached = trial % 3 == 0 ? 0 : trial % 3 == 1 ? length - 1 : static_cast<std::int32_t>(random.below(length));
+        const std::int32_t cached = trial % 3 == 0 ? 0
+                                    : trial % 3 == 1
+                                        ? length - 1
+                                        : static_cast<std::int32_t>(random.below(length));
         world.batch.rows.push_back({RowId{row}, cached, length});
       }
       world.pad();
       const std::vector<float> actual = attend(*fa, world, trial % 2, stream);
       const std::vector<float> expected = attend(*ref, world, trial % 2, stream);
       for (std::size_t i = 0; i < actual.size(); ++i)
-        ASSERT_NEAR(actual[i], expected[i], 2e-6) << "page_size " << page_size << ", trial " << trial << ", element " << i;
+        ASSERT_NEAR(actual[i], expected[i], 2e-6)
+            << "page_size " << page_size << ", trial " << trial << ", element " << i;
     }
   }
 }

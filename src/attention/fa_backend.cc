@@ -17,7 +17,8 @@ std::int64_t block_capacity(const AttentionShape& shape) {
 
 /// The first location of every page of a row, in pages. Division only where it does something:
 /// with page_size 1 the slice is the answer.
-void fill_pages(std::span<const TokenLoc> locs, std::int32_t page_size, std::span<std::int32_t> pages) {
+void fill_pages(std::span<const TokenLoc> locs, std::int32_t page_size,
+                std::span<std::int32_t> pages) {
   if (page_size == 1) {
     std::copy_n(locs.begin(), pages.size(), pages.begin());
     return;
@@ -28,7 +29,9 @@ void fill_pages(std::span<const TokenLoc> locs, std::int32_t page_size, std::spa
     pages[i] = loc / page_size;
     aligned &= pages[i] * page_size == loc;
   }
-  check(aligned, "a row of the page table has a page that does not begin at a multiple of page_size ", page_size);
+  check(aligned,
+        "a row of the page table has a page that does not begin at a multiple of page_size ",
+        page_size);
 }
 
 /// 0, 1, 2, ..., made by the device.
@@ -65,7 +68,8 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
   const auto page_table = block->add({num_rows, width});
   for (std::int64_t i = 0; i < num_rows; ++i) {
     const std::int32_t pages = ceil_div(rows[i].device_len, shape_.page_size);
-    fill_pages(batch.page_table->row(rows[i].row), shape_.page_size, page_table.host.subspan(i * width, pages));
+    fill_pages(batch.page_table->row(rows[i].row), shape_.page_size,
+               page_table.host.subspan(i * width, pages));
   }
   metadata->page_table = page_table.device;
 
@@ -90,12 +94,14 @@ void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwar
   const auto* metadata = dynamic_cast<const FaMetadata*>(&ctx.metadata);
   check(metadata != nullptr, "the metadata of this step was made by another backend than fa");
   const KvView kv = ctx.kv.layer(layer);
-  check(kv.page_size == shape_.page_size, "the KV pool has pages of ", kv.page_size, ", the backend of ",
-        shape_.page_size);
+  check(kv.page_size == shape_.page_size, "the KV pool has pages of ", kv.page_size,
+        ", the backend of ", shape_.page_size);
   const ScratchScope scope(ctx.scratch);
-  // Sized for the longest sequence there may be, so that a dry step of the largest batch plans for all.
+  // Sized for the longest sequence there may be, so that a dry step of the largest batch plans for
+  // all.
   const std::int64_t bytes = kernels::paged_attention_workspace_bytes(
-      q.dim(0), shape_.num_heads, shape_.head_dim, shape_.max_seq_len_tokens, as_cpu(ctx.stream).num_threads());
+      q.dim(0), shape_.num_heads, shape_.head_dim, shape_.max_seq_len_tokens,
+      as_cpu(ctx.stream).num_threads());
   const TensorView workspace = ctx.scratch.alloc({bytes}, DType::kU8);
   kernels::paged_attention({.q = q,
                             .kv = kv,

@@ -22,7 +22,8 @@ BatchLengths measure(const Batch& batch, const AttentionShape& shape);
 
 /// sums[0] = 0, sums[i + 1] = sums[i] + length(rows[i]).
 template <class Length>
-void prefix_sums(std::span<const BatchRow> rows, std::span<std::int32_t> sums, const Length& length) {
+void prefix_sums(std::span<const BatchRow> rows, std::span<std::int32_t> sums,
+                 const Length& length) {
   sums[0] = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) sums[i + 1] = sums[i] + length(rows[i]);
 }

@@ -9,8 +9,8 @@ namespace minisgl {
 
 RefBackend::RefBackend(const AttentionShape& shape)
     : shape_(shape),
-      pool_(std::make_shared<ArgumentPool>(shape.max_rows * (2 + shape.max_seq_len_tokens) + 1 + 3 * 16,
-                                           shape.device)) {}
+      pool_(std::make_shared<ArgumentPool>(
+          shape.max_rows * (2 + shape.max_seq_len_tokens) + 1 + 3 * 16, shape.device)) {}
 
 std::unique_ptr<AttentionMetadata> RefBackend::prepare_metadata(const Batch& batch, Stream& copy) {
   const BatchLengths lengths = measure(batch, shape_);

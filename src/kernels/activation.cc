@@ -12,9 +12,12 @@ void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream) {
   check_tensor(gate_up, {y.dim(0), 2 * y.dim(1)}, DType::kF32, "gate_up");
   check(gate_up.stride(1) == 1 && y.stride(1) == 1,
         "gate_up and y must be contiguous in their last dimension");
-  const SiluRows job{.gate_up = gate_up.as<float>(), .y = y.as<float>(),
-                     .gate_up_stride = gate_up.stride(0), .y_stride = y.stride(0),
-                     .num_rows = y.dim(0), .width = y.dim(1)};
+  const SiluRows job{.gate_up = gate_up.as<float>(),
+                     .y = y.as<float>(),
+                     .gate_up_stride = gate_up.stride(0),
+                     .y_stride = y.stride(0),
+                     .num_rows = y.dim(0),
+                     .width = y.dim(1)};
   if (y.numel() == 0) return;
   as_cpu(stream).run([job](ThreadPool& pool) {
     constexpr std::int64_t kElementsPerPart = 1 << 13;  // some 3 us

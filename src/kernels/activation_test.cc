@@ -66,7 +66,8 @@ TEST_P(ActivationTest, SiluAndMulMatchesTheReference) {
     ref::silu_and_mul(gate_up, expected);
     for (std::int64_t i = 0; i < tokens * width; ++i) {
       const float want = expected.view().as<float>()[i];
-      ASSERT_NEAR(y.view().as<float>()[i], want, 1e-6 * std::abs(want) + 1e-30) << width << " " << i;
+      ASSERT_NEAR(y.view().as<float>()[i], want, 1e-6 * std::abs(want) + 1e-30)
+          << width << " " << i;
     }
   }
 }
@@ -105,7 +106,8 @@ TEST_P(ActivationTest, RejectsAGateOfAnotherWidth) {
     silu_and_mul(gate_up, y, stream_);
     FAIL() << "expected Error";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("gate_up has shape [2, 10] and type f32, expected [2, 8]"));
+    EXPECT_THAT(e.what(),
+                testing::HasSubstr("gate_up has shape [2, 10] and type f32, expected [2, 8]"));
   }
 }
 

@@ -14,7 +14,9 @@ constexpr std::int64_t kMaxHeadDim = 256;
 /// for few tokens with long contexts, where there is little else to share out.
 constexpr std::int64_t kMaxPartialBytes = 8 << 20;
 
-std::int64_t partial_floats(std::int64_t head_dim) { return round_up<std::int64_t>(head_dim, 16) + 16; }
+std::int64_t partial_floats(std::int64_t head_dim) {
+  return round_up<std::int64_t>(head_dim, 16) + 16;
+}
 
 std::int64_t partial_bytes(std::int64_t tokens, std::int64_t q_heads, std::int64_t head_dim,
                            std::int64_t max_seqlen_k) {
@@ -68,10 +70,18 @@ class Work {
     std::int64_t item = 0;  // within the sequence
   };
 
-  std::int32_t first_token(std::int64_t seq) const { return args_.cu_seqlens_q.as<std::int32_t>()[seq]; }
-  std::int32_t num_queries(std::int64_t seq) const { return first_token(seq + 1) - first_token(seq); }
-  std::int32_t num_keys(std::int64_t seq) const { return args_.cache_seqlens.as<std::int32_t>()[seq]; }
-  std::int32_t num_blocks(std::int64_t seq) const { return ceil_div(num_queries(seq) * group_, kAttentionRows); }
+  std::int32_t first_token(std::int64_t seq) const {
+    return args_.cu_seqlens_q.as<std::int32_t>()[seq];
+  }
+  std::int32_t num_queries(std::int64_t seq) const {
+    return first_token(seq + 1) - first_token(seq);
+  }
+  std::int32_t num_keys(std::int64_t seq) const {
+    return args_.cache_seqlens.as<std::int32_t>()[seq];
+  }
+  std::int32_t num_blocks(std::int64_t seq) const {
+    return ceil_div(num_queries(seq) * group_, kAttentionRows);
+  }
   std::int32_t num_splits(std::int64_t seq) const {
     return partial_ == nullptr ? 1 : ceil_div(num_keys(seq), kAttentionSplit);
   }
@@ -100,25 +110,26 @@ class Work {
     const std::int64_t token = first_token(seq);
     const std::int64_t q_head = kv_head * group_;
     const std::int32_t rows = num_queries(seq) * group_;
-    item = {.q = args_.q.as<float>() + token * args_.q.stride(0) + q_head * args_.q.stride(1),
-            .out = args_.out.as<float>() + token * args_.out.stride(0) + q_head * args_.out.stride(1),
-            .q_token_stride = args_.q.stride(0),
-            .q_head_stride = args_.q.stride(1),
-            .out_token_stride = args_.out.stride(0),
-            .out_head_stride = args_.out.stride(1),
-            .group = group_,
-            .first_row = block * kAttentionRows,
-            .num_rows = std::min(kAttentionRows, rows - block * kAttentionRows),
-            .first_visible = num_keys(seq) - num_queries(seq) + 1,
-            .k = reinterpret_cast<const float*>(args_.kv.k) + kv_head * args_.kv.head_stride,
-            .v = reinterpret_cast<const float*>(args_.kv.v) + kv_head * args_.kv.head_stride,
-            .slot_stride = args_.kv.slot_stride,
-            .head_dim = args_.kv.head_dim,
-            .page_size = args_.kv.page_size,
-            .pages = args_.page_table.as<std::int32_t>() + seq * args_.page_table.stride(0),
-            .split_begin = split,
-            .split_end = partial_ == nullptr ? ceil_div(num_keys(seq), kAttentionSplit) : split + 1,
-            .scale = args_.scale};
+    item = {
+        .q = args_.q.as<float>() + token * args_.q.stride(0) + q_head * args_.q.stride(1),
+        .out = args_.out.as<float>() + token * args_.out.stride(0) + q_head * args_.out.stride(1),
+        .q_token_stride = args_.q.stride(0),
+        .q_head_stride = args_.q.stride(1),
+        .out_token_stride = args_.out.stride(0),
+        .out_head_stride = args_.out.stride(1),
+        .group = group_,
+        .first_row = block * kAttentionRows,
+        .num_rows = std::min(kAttentionRows, rows - block * kAttentionRows),
+        .first_visible = num_keys(seq) - num_queries(seq) + 1,
+        .k = reinterpret_cast<const float*>(args_.kv.k) + kv_head * args_.kv.head_stride,
+        .v = reinterpret_cast<const float*>(args_.kv.v) + kv_head * args_.kv.head_stride,
+        .slot_stride = args_.kv.slot_stride,
+        .head_dim = args_.kv.head_dim,
+        .page_size = args_.kv.page_size,
+        .pages = args_.page_table.as<std::int32_t>() + seq * args_.page_table.stride(0),
+        .split_begin = split,
+        .split_end = partial_ == nullptr ? ceil_div(num_keys(seq), kAttentionSplit) : split + 1,
+        .scale = args_.scale};
     if (partial_ == nullptr) return true;
     // Rows of the sequence are numbered token * group + head; the partials of a token's heads lie
     // together, first by KV head.
@@ -147,7 +158,8 @@ class Work {
                .split_stride = partial_floats(args_.kv.head_dim),
                .num_splits = ceil_div(keys, kAttentionSplit),
                .head_dim = args_.kv.head_dim,
-               .out = args_.out.as<float>() + token * args_.out.stride(0) + head * args_.out.stride(1)});
+               .out = args_.out.as<float>() + token * args_.out.stride(0) +
+                      head * args_.out.stride(1)});
         }
       }
     });
@@ -168,12 +180,14 @@ class Work {
 void check_paged_attention(const PagedAttentionArgs& args) {
   check_tensor(args.q, {-1, -1, -1}, DType::kF32, "q");
   check_tensor(args.out, args.q.shape, DType::kF32, "out");
-  check(args.q.stride(2) == 1 && args.out.stride(2) == 1, "q and out must be contiguous in their last dimension");
+  check(args.q.stride(2) == 1 && args.out.stride(2) == 1,
+        "q and out must be contiguous in their last dimension");
   const std::int64_t head_dim = args.q.dim(2);
   check(head_dim % 8 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
         "head_dim must be a multiple of 8, at most ", kMaxHeadDim, ", not ", head_dim);
   check(args.kv.dtype == DType::kF32, "keys and values must be f32, not ", name(args.kv.dtype));
-  check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ", args.kv.head_dim);
+  check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ",
+        args.kv.head_dim);
   check(args.kv.num_heads > 0 && args.q.dim(1) % args.kv.num_heads == 0, args.q.dim(1),
         " query heads are not a multiple of ", args.kv.num_heads, " KV heads");
   check(args.kv.page_size > 0, "page_size must be positive, not ", args.kv.page_size);
@@ -182,14 +196,17 @@ void check_paged_attention(const PagedAttentionArgs& args) {
   check_tensor(args.cu_seqlens_q, {seqs + 1}, DType::kI32, "cu_seqlens_q");
   check_tensor(args.page_table, {seqs, -1}, DType::kI32, "page_table");
   check(args.page_table.dim(1) * args.kv.page_size >= args.max_seqlen_k, "page_table has ",
-        args.page_table.dim(1), " pages of ", args.kv.page_size, ", too few for ", args.max_seqlen_k, " keys");
+        args.page_table.dim(1), " pages of ", args.kv.page_size, ", too few for ",
+        args.max_seqlen_k, " keys");
 }
 
 std::int64_t paged_attention_workspace_bytes(std::int64_t num_tokens, std::int32_t q_heads,
                                              std::int32_t head_dim, std::int64_t max_seqlen_k,
                                              int num_threads) {
   const std::int64_t partials =
-      num_threads == 1 ? 0 : std::min(kMaxPartialBytes, partial_bytes(num_tokens, q_heads, head_dim, max_seqlen_k));
+      num_threads == 1
+          ? 0
+          : std::min(kMaxPartialBytes, partial_bytes(num_tokens, q_heads, head_dim, max_seqlen_k));
   return num_threads * scratch_bytes(head_dim) + partials;
 }
 
@@ -197,11 +214,11 @@ void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Strea
   check_paged_attention(args);
   check_tensor(workspace, {-1}, DType::kU8, "workspace");
   const std::int64_t needed = scratch_bytes(args.kv.head_dim);
-  check(workspace.numel() >= needed, "workspace has ", workspace.numel(), " bytes, needs at least ", needed);
+  check(workspace.numel() >= needed, "workspace has ", workspace.numel(), " bytes, needs at least ",
+        needed);
   if (args.q.dim(0) == 0) return;
-  as_cpu(stream).run([args, workspace](ThreadPool& pool) {
-    Work(args, workspace, pool.num_threads()).run(pool);
-  });
+  as_cpu(stream).run(
+      [args, workspace](ThreadPool& pool) { Work(args, workspace, pool.num_threads()).run(pool); });
 }
 
 }  // namespace minisgl::kernels

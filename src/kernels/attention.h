@@ -20,14 +20,15 @@ struct PagedAttentionArgs {
   float scale = 0;           ///< usually head_dim^-0.5
   std::int32_t max_seqlen_q = 0;
   std::int32_t max_seqlen_k = 0;
-  TensorView out;            ///< [T, q_heads, head_dim] f32
+  TensorView out;  ///< [T, q_heads, head_dim] f32
 };
 
 /// out[t, h] = softmax(scale * q[t, h] . K) V over the keys that t may see: query i of row b (of n)
 /// sees keys 0 .. cache_seqlens[b] - n + i. Query head h reads KV head h / (q_heads / kv_heads).
 /// head_dim is any multiple of 8 up to 256; KV is f32 (narrower types: the same contract).
 ///
-/// Timing   enqueued on `stream`; temporary memory from `workspace` (paged_attention_workspace_bytes);
+/// Timing   enqueued on `stream`; temporary memory from `workspace`
+/// (paged_attention_workspace_bytes);
 ///          does not allocate and does not synchronise.
 /// Errors   Error if shapes or types disagree, or q_heads is not a multiple of kv_heads.
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream);

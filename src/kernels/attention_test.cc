@@ -27,30 +27,39 @@ struct Heads {
 /// of shuffled pages.
 class Sequences {
  public:
-  Sequences(Heads heads, std::vector<std::int32_t> lengths, std::int32_t page_size, bool heads_apart = false)
+  Sequences(Heads heads, std::vector<std::int32_t> lengths, std::int32_t page_size,
+            bool heads_apart = false)
       : heads_(heads), lengths_(std::move(lengths)), page_size_(page_size) {
-    for (const std::int32_t length : lengths_) max_pages_ = std::max(max_pages_, ceil_div(length, page_size));
+    for (const std::int32_t length : lengths_)
+      max_pages_ = std::max(max_pages_, ceil_div(length, page_size));
     const std::int64_t pages = max_pages_ * static_cast<std::int64_t>(lengths_.size()) + 1;
     table_ = Tensor({static_cast<std::int64_t>(lengths_.size()), max_pages_}, DType::kI32);
     auto* table = table_.view().as<std::int32_t>();
     std::iota(table, table + table_.view().numel(), 1);
     Random random(99);
-    for (std::int64_t i = table_.view().numel() - 1; i > 0; --i) std::swap(table[i], table[random.below(i + 1)]);
+    for (std::int64_t i = table_.view().numel() - 1; i > 0; --i)
+      std::swap(table[i], table[random.below(i + 1)]);
 
     const std::int64_t slots = pages * page_size;
     pool_ = Tensor({2, slots, heads.kv, heads.dim}, DType::kF32);
     float* pool = pool_.view().as<float>();
     // What no sequence owns must not matter.
     std::fill(pool, pool + pool_.view().numel(), std::numeric_limits<float>::quiet_NaN());
-    kv_ = {.k = pool_.view().data, .v = pool_.view().slice(1, 2).data, .num_heads = heads.kv,
-           .head_dim = heads.dim, .slot_stride = std::int64_t{heads.kv} * heads.dim, .head_stride = heads.dim,
-           .num_slots = slots, .page_size = page_size};
+    kv_ = {.k = pool_.view().data,
+           .v = pool_.view().slice(1, 2).data,
+           .num_heads = heads.kv,
+           .head_dim = heads.dim,
+           .slot_stride = std::int64_t{heads.kv} * heads.dim,
+           .head_stride = heads.dim,
+           .num_slots = slots,
+           .page_size = page_size};
     if (heads_apart) {
       kv_.slot_stride = heads.dim;
       kv_.head_stride = slots * heads.dim;
     }
     for (std::size_t seq = 0; seq < lengths_.size(); ++seq)
-      for (std::int32_t key = 0; key < lengths_[seq]; ++key) store(static_cast<std::int64_t>(seq), key);
+      for (std::int32_t key = 0; key < lengths_[seq]; ++key)
+        store(static_cast<std::int64_t>(seq), key);
   }
 
   /// Rows of a step: tokens [begin, end) of a sequence.
@@ -60,7 +69,8 @@ class Sequences {
   };
 
   /// Output [tokens][q_heads][dim] of a step.
-  std::vector<float> attend(const std::vector<Row>& rows, CpuStream& stream, bool reference = false) const {
+  std::vector<float> attend(const std::vector<Row>& rows, CpuStream& stream,
+                            bool reference = false) const {
     std::int64_t tokens = 0;
     Tensor cu({static_cast<std::int64_t>(rows.size()) + 1}, DType::kI32);
     Tensor seqlens({static_cast<std::int64_t>(rows.size())}, DType::kI32);
@@ -71,7 +81,8 @@ class Sequences {
       cu.view().as<std::int32_t>()[i + 1] = static_cast<std::int32_t>(tokens);
       seqlens.view().as<std::int32_t>()[i] = rows[i].end;
       std::memcpy(table.view().as<std::int32_t>() + i * max_pages_,
-                  table_.view().as<std::int32_t>() + rows[i].seq * max_pages_, sizeof(std::int32_t) * max_pages_);
+                  table_.view().as<std::int32_t>() + rows[i].seq * max_pages_,
+                  sizeof(std::int32_t) * max_pages_);
       args.max_seqlen_q = std::max(args.max_seqlen_q, rows[i].end - rows[i].begin);
       args.max_seqlen_k = std::max(args.max_seqlen_k, rows[i].end);
     }
@@ -91,8 +102,10 @@ class Sequences {
     args.page_table = table;
     args.scale = 1.0F / std::sqrt(static_cast<float>(heads_.dim));
     args.out = out;
-    const Tensor workspace({paged_attention_workspace_bytes(tokens, heads_.q, heads_.dim, args.max_seqlen_k,
-                                                            stream.num_threads())}, DType::kU8);
+    const Tensor workspace(
+        {paged_attention_workspace_bytes(tokens, heads_.q, heads_.dim, args.max_seqlen_k,
+                                         stream.num_threads())},
+        DType::kU8);
     if (reference) {
       ref::paged_attention(args);
     } else {
@@ -127,9 +140,11 @@ class Sequences {
   KvView kv_;
 };
 
-void expect_near(const std::vector<float>& actual, const std::vector<float>& expected, const char* what) {
+void expect_near(const std::vector<float>& actual, const std::vector<float>& expected,
+                 const char* what) {
   ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 3e-6) << what << " " << i;
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    ASSERT_NEAR(actual[i], expected[i], 3e-6) << what << " " << i;
 }
 
 class AttentionTest : public SimdTest {
@@ -139,8 +154,9 @@ class AttentionTest : public SimdTest {
 };
 
 TEST_P(AttentionTest, MatchesTheReferenceForEveryShapeOfHead) {
-  for (const Heads heads : {Heads{9, 3, 64}, Heads{4, 4, 8}, Heads{14, 2, 64}, Heads{8, 1, 128}, Heads{3, 1, 24},
-                            Heads{5, 5, 40}, Heads{2, 2, 256}, Heads{6, 2, 80}, Heads{7, 1, 96}}) {
+  for (const Heads heads :
+       {Heads{9, 3, 64}, Heads{4, 4, 8}, Heads{14, 2, 64}, Heads{8, 1, 128}, Heads{3, 1, 24},
+        Heads{5, 5, 40}, Heads{2, 2, 256}, Heads{6, 2, 80}, Heads{7, 1, 96}}) {
     const Sequences sequences(heads, {130, 1, 64, 65}, 16);
     const std::vector<Sequences::Row> rows = {{0, 97, 130}, {1, 0, 1}, {2, 63, 64}, {3, 0, 65}};
     expect_near(sequences.attend(rows, three_), sequences.attend(rows, three_, /*reference=*/true),
@@ -150,7 +166,8 @@ TEST_P(AttentionTest, MatchesTheReferenceForEveryShapeOfHead) {
 
 TEST_P(AttentionTest, MatchesTheReferenceAtTheBordersOfTilesAndSplits) {
   const Sequences sequences({3, 1, 16}, {1100}, 1);
-  for (const std::int32_t length : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 511, 512, 513, 576, 577, 1024, 1025, 1100}) {
+  for (const std::int32_t length :
+       {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 511, 512, 513, 576, 577, 1024, 1025, 1100}) {
     const std::vector<Sequences::Row> rows = {{0, length - 1, length}};
     expect_near(sequences.attend(rows, one_), sequences.attend(rows, one_, true), "decode");
     const std::vector<Sequences::Row> chunk = {{0, std::max(0, length - 40), length}};
@@ -159,7 +176,8 @@ TEST_P(AttentionTest, MatchesTheReferenceAtTheBordersOfTilesAndSplits) {
 }
 
 /// Token-by-token decode of a 700-token sequence: what every chunking must equal, bit for bit.
-std::vector<float> decode_all(const Sequences& sequences, std::int64_t seq, std::int32_t length, CpuStream& stream) {
+std::vector<float> decode_all(const Sequences& sequences, std::int64_t seq, std::int32_t length,
+                              CpuStream& stream) {
   std::vector<float> all;
   for (std::int32_t i = 0; i < length; ++i) {
     const std::vector<float> one = sequences.attend({{seq, i, i + 1}}, stream);
@@ -181,9 +199,13 @@ TEST_P(AttentionTest, EveryChunkingPageSizeAndThreadCountGivesTheSameBitsAsDecod
     std::int32_t begin = 0;
     while (begin < kLength) {
       const std::int64_t most = trial == 0 ? kLength : trial < 4 ? 300 : 40;
-      const auto end = trial == 0 ? kLength : static_cast<std::int32_t>(std::min<std::int64_t>(kLength, begin + random.between(1, most)));
+      const auto end = trial == 0 ? kLength
+                                  : static_cast<std::int32_t>(std::min<std::int64_t>(
+                                        kLength, begin + random.between(1, most)));
       const std::vector<float> actual = sequences.attend({{0, begin, end}}, stream);
-      ASSERT_EQ(std::memcmp(actual.data(), expected.data() + begin * sequences.token_floats(), actual.size() * sizeof(float)), 0)
+      ASSERT_EQ(std::memcmp(actual.data(), expected.data() + begin * sequences.token_floats(),
+                            actual.size() * sizeof(float)),
+                0)
           << "tokens " << begin << " to " << end << ", trial " << trial;
       begin = end;
     }
@@ -198,13 +220,16 @@ TEST_P(AttentionTest, ARowDoesNotDependOnItsNeighboursInTheBatch) {
     for (std::int64_t seq = 0; seq < 5; ++seq) {
       const std::int32_t length = std::vector<std::int32_t>{700, 1300, 3, 64, 520}[seq];
       const auto end = static_cast<std::int32_t>(random.between(1, length));
-      rows.push_back({seq, random.below(2) == 0 ? end - 1 : static_cast<std::int32_t>(random.below(end)), end});
+      rows.push_back({seq,
+                      random.below(2) == 0 ? end - 1 : static_cast<std::int32_t>(random.below(end)),
+                      end});
     }
     const std::vector<float> together = sequences.attend(rows, three_);
     const float* at = together.data();
     for (const Sequences::Row& row : rows) {
       const std::vector<float> alone = sequences.attend({row}, one_);
-      ASSERT_EQ(std::memcmp(at, alone.data(), alone.size() * sizeof(float)), 0) << "sequence " << row.seq;
+      ASSERT_EQ(std::memcmp(at, alone.data(), alone.size() * sizeof(float)), 0)
+          << "sequence " << row.seq;
       at += alone.size();
     }
   }
@@ -225,10 +250,16 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
 
 TEST(AttentionArgsTest, DisagreementsAreNamed) {
   CpuStream stream(1);
-  const Tensor q({1, 9, 64}, DType::kF32), lengths({1}, DType::kI32), cu({2}, DType::kI32), table({1, 4}, DType::kI32);
+  const Tensor q({1, 9, 64}, DType::kF32), lengths({1}, DType::kI32), cu({2}, DType::kI32),
+      table({1, 4}, DType::kI32);
   const Tensor workspace({paged_attention_workspace_bytes(1, 9, 64, 64, 1)}, DType::kU8);
-  PagedAttentionArgs args{.q = q, .kv = {.num_heads = 3, .head_dim = 64, .page_size = 16}, .cu_seqlens_q = cu,
-                          .cache_seqlens = lengths, .page_table = table, .max_seqlen_k = 64, .out = q};
+  PagedAttentionArgs args{.q = q,
+                          .kv = {.num_heads = 3, .head_dim = 64, .page_size = 16},
+                          .cu_seqlens_q = cu,
+                          .cache_seqlens = lengths,
+                          .page_table = table,
+                          .max_seqlen_k = 64,
+                          .out = q};
   const auto message = [&](const PagedAttentionArgs& wrong) {
     try {
       paged_attention(wrong, workspace, stream);
@@ -245,7 +276,8 @@ TEST(AttentionArgsTest, DisagreementsAreNamed) {
   EXPECT_THAT(message(wrong), testing::HasSubstr("q has head_dim=64 but the KV pool has 128"));
   wrong = args;
   wrong.max_seqlen_k = 65;
-  EXPECT_THAT(message(wrong), testing::HasSubstr("page_table has 4 pages of 16, too few for 65 keys"));
+  EXPECT_THAT(message(wrong),
+              testing::HasSubstr("page_table has 4 pages of 16, too few for 65 keys"));
   wrong = args;
   wrong.kv.dtype = DType::kBF16;
   EXPECT_THAT(message(wrong), testing::HasSubstr("keys and values must be f32, not bf16"));

@@ -12,8 +12,9 @@ constexpr std::int64_t kElementsPerPart = 1 << 14;
 
 void check_rows(const TensorView& tensor, const TensorView& weight, const char* what) {
   const std::int64_t hidden = weight.dim(0);
-  check(tensor.rank() == 2 && tensor.dtype == DType::kF32, what, " must be [num_tokens, hidden] f32, not ",
-        to_string(tensor.shape), " ", name(tensor.dtype));
+  check(tensor.rank() == 2 && tensor.dtype == DType::kF32, what,
+        " must be [num_tokens, hidden] f32, not ", to_string(tensor.shape), " ",
+        name(tensor.dtype));
   check(tensor.dim(1) == hidden, what, " has hidden=", tensor.dim(1), " but weight has ", hidden);
   check(tensor.stride(1) == 1, what, " must be contiguous in its last dimension");
 }
@@ -48,8 +49,14 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
   check_rows(x, weight, "x");
   check_rows(y, weight, "y");
   check(x.dim(0) == y.dim(0), "x has ", x.dim(0), " tokens but y has ", y.dim(0));
-  run({.x = x.as<float>(), .weight = weight.as<float>(), .y = y.as<float>(), .x_stride = x.stride(0),
-       .y_stride = y.stride(0), .num_rows = x.dim(0), .hidden = weight.dim(0), .eps = eps},
+  run({.x = x.as<float>(),
+       .weight = weight.as<float>(),
+       .y = y.as<float>(),
+       .x_stride = x.stride(0),
+       .y_stride = y.stride(0),
+       .num_rows = x.dim(0),
+       .hidden = weight.dim(0),
+       .eps = eps},
       stream);
 }
 
@@ -58,11 +65,19 @@ void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, fl
   check_weight(weight);
   check_rows(x, weight, "x");
   check_rows(residual, weight, "residual");
-  check(x.dim(0) == residual.dim(0), "x has ", x.dim(0), " tokens but residual has ", residual.dim(0));
+  check(x.dim(0) == residual.dim(0), "x has ", x.dim(0), " tokens but residual has ",
+        residual.dim(0));
   check(x.data != residual.data || x.data == nullptr, "x and residual must not be the same memory");
-  run({.x = x.as<float>(), .residual = residual.as<float>(), .weight = weight.as<float>(),
-       .y = x.as<float>(), .x_stride = x.stride(0), .residual_stride = residual.stride(0),
-       .y_stride = x.stride(0), .num_rows = x.dim(0), .hidden = weight.dim(0), .eps = eps},
+  run({.x = x.as<float>(),
+       .residual = residual.as<float>(),
+       .weight = weight.as<float>(),
+       .y = x.as<float>(),
+       .x_stride = x.stride(0),
+       .residual_stride = residual.stride(0),
+       .y_stride = x.stride(0),
+       .num_rows = x.dim(0),
+       .hidden = weight.dim(0),
+       .eps = eps},
       stream);
 }
 

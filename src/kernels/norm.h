@@ -19,6 +19,7 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
 
 /// residual += x, then x = rms_norm(residual), in one pass. `x` and `residual` must not alias.
 /// Otherwise as rms_norm.
-void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps, Stream& stream);
+void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
+                        Stream& stream);
 
 }  // namespace minisgl::kernels

@@ -22,11 +22,13 @@ void check_args(const RopeStoreArgs& args) {
   check_tensor(args.q, {-1, -1, -1}, DType::kF32, "q");
   const std::int64_t tokens = args.q.dim(0);
   const std::int64_t head_dim = args.q.dim(2);
-  check(head_dim % 2 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim, "head_dim must be even and at most ",
-        kMaxHeadDim, ", not ", head_dim);
+  check(head_dim % 2 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
+        "head_dim must be even and at most ", kMaxHeadDim, ", not ", head_dim);
   check(args.kv.dtype == DType::kF32, "keys and values must be f32, not ", name(args.kv.dtype));
-  check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ", args.kv.head_dim);
-  check_tensor(args.qkv, {tokens, (args.q.dim(1) + 2 * args.kv.num_heads) * head_dim}, DType::kF32, "qkv");
+  check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ",
+        args.kv.head_dim);
+  check_tensor(args.qkv, {tokens, (args.q.dim(1) + 2 * args.kv.num_heads) * head_dim}, DType::kF32,
+               "qkv");
   check_tensor(args.positions, {tokens}, DType::kI32, "positions");
   check_tensor(args.out_locs, {tokens}, DType::kI32, "out_locs");
   check_tensor(args.rope_table, {-1, head_dim}, DType::kF32, "rope_table");

@@ -12,20 +12,21 @@
 
 namespace minisgl::kernels {
 
-/// [num_positions, head_dim] f32: row p holds cos(p * inv_freq) * scale in its first half and sin in
-/// its second. Angles are rounded to f32 as transformers does.
-Tensor make_rope_table(std::span<const float> inv_freq, std::int64_t num_positions, float scale = 1.0F);
+/// [num_positions, head_dim] f32: row p holds cos(p * inv_freq) * scale in its first half and sin
+/// in its second. Angles are rounded to f32 as transformers does.
+Tensor make_rope_table(std::span<const float> inv_freq, std::int64_t num_positions,
+                       float scale = 1.0F);
 
 struct RopeStoreArgs {
-  TensorView qkv;        ///< [T, (q_heads + 2 * kv_heads) * head_dim] f32: q, then k, then v
-  TensorView positions;  ///< [T] i32
-  TensorView out_locs;   ///< [T] i32: slots of the KV pool
-  TensorView rope_table; ///< from make_rope_table()
-  TensorView q_norm;     ///< [head_dim] f32, or empty: RMS norm over each query head before rope
-  TensorView k_norm;     ///< the same for keys
+  TensorView qkv;         ///< [T, (q_heads + 2 * kv_heads) * head_dim] f32: q, then k, then v
+  TensorView positions;   ///< [T] i32
+  TensorView out_locs;    ///< [T] i32: slots of the KV pool
+  TensorView rope_table;  ///< from make_rope_table()
+  TensorView q_norm;      ///< [head_dim] f32, or empty: RMS norm over each query head before rope
+  TensorView k_norm;      ///< the same for keys
   float norm_eps = 0;
-  TensorView q;          ///< out: [T, q_heads, head_dim] f32
-  KvView kv;             ///< out: rows out_locs of keys and values
+  TensorView q;  ///< out: [T, q_heads, head_dim] f32
+  KvView kv;     ///< out: rows out_locs of keys and values
 };
 
 /// q = rope(norm(q part)); kv.k[out_locs] = rope(norm(k part)); kv.v[out_locs] = v part. Rope

@@ -19,13 +19,15 @@ constexpr std::int64_t kSlots = 40;
 std::vector<float> inv_freq(std::int64_t head_dim) {
   std::vector<float> values;
   for (std::int64_t i = 0; i < head_dim / 2; ++i)
-    values.push_back(static_cast<float>(std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim))));
+    values.push_back(static_cast<float>(
+        std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim))));
   return values;
 }
 
 /// A step of random tokens, and a pool of its own.
 struct Step {
-  Step(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads, std::int64_t head_dim, bool norms)
+  Step(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads, std::int64_t head_dim,
+       bool norms)
       : qkv({tokens, (q_heads + 2 * kv_heads) * head_dim}, DType::kF32),
         positions({tokens}, DType::kI32),
         out_locs({tokens}, DType::kI32),
@@ -34,14 +36,23 @@ struct Step {
         q({tokens, q_heads, head_dim}, DType::kF32),
         pool({2, kSlots, kv_heads, head_dim}, DType::kF32) {
     testing_util::Random random(tokens * 1000 + head_dim);
-    for (std::int64_t i = 0; i < qkv.view().numel(); ++i) qkv.view().as<float>()[i] = random.uniform();
-    for (std::int64_t i = 0; i < 2 * head_dim; ++i) norm.view().as<float>()[i] = random.uniform() + 1;
+    for (std::int64_t i = 0; i < qkv.view().numel(); ++i)
+      qkv.view().as<float>()[i] = random.uniform();
+    for (std::int64_t i = 0; i < 2 * head_dim; ++i)
+      norm.view().as<float>()[i] = random.uniform() + 1;
     for (std::int64_t i = 0; i < tokens; ++i) {
       positions.view().as<std::int32_t>()[i] = static_cast<std::int32_t>(random.below(1000));
       out_locs.view().as<std::int32_t>()[i] = static_cast<std::int32_t>((i * 7 + 3) % kSlots);
     }
-    args = {.qkv = qkv, .positions = positions, .out_locs = out_locs, .rope_table = table,
-            .q_norm = {}, .k_norm = {}, .norm_eps = 1e-6F, .q = q, .kv = {}};
+    args = {.qkv = qkv,
+            .positions = positions,
+            .out_locs = out_locs,
+            .rope_table = table,
+            .q_norm = {},
+            .k_norm = {},
+            .norm_eps = 1e-6F,
+            .q = q,
+            .kv = {}};
     if (norms) {
       args.q_norm = norm.view().slice(0, 1).reshape({head_dim});
       args.k_norm = norm.view().slice(1, 2).reshape({head_dim});
@@ -69,17 +80,20 @@ TEST_P(RopeTest, MatchesTheReferenceWithAndWithoutNorms) {
     std::int64_t tokens, q_heads, kv_heads, head_dim;
     bool norms;
   };
-  for (const Case& c : {Case{1, 9, 3, 64, false}, Case{33, 9, 3, 64, false}, Case{3, 4, 2, 128, true},
-                        Case{17, 2, 1, 8, true}, Case{5, 3, 3, 24, true}, Case{2, 8, 1, 256, false}}) {
+  for (const Case& c :
+       {Case{1, 9, 3, 64, false}, Case{33, 9, 3, 64, false}, Case{3, 4, 2, 128, true},
+        Case{17, 2, 1, 8, true}, Case{5, 3, 3, 24, true}, Case{2, 8, 1, 256, false}}) {
     const Step step(c.tokens, c.q_heads, c.kv_heads, c.head_dim, c.norms);
     const Step expected(c.tokens, c.q_heads, c.kv_heads, c.head_dim, c.norms);
     qk_norm_rope_store(step.args, stream_);
     stream_.synchronize();
     ref::qk_norm_rope_store(expected.args);
     for (std::int64_t i = 0; i < step.q.view().numel(); ++i)
-      ASSERT_NEAR(step.q.view().as<float>()[i], expected.q.view().as<float>()[i], 2e-6) << c.head_dim << " " << i;
+      ASSERT_NEAR(step.q.view().as<float>()[i], expected.q.view().as<float>()[i], 2e-6)
+          << c.head_dim << " " << i;
     for (std::int64_t i = 0; i < step.pool.view().numel(); ++i)
-      ASSERT_NEAR(step.pool.view().as<float>()[i], expected.pool.view().as<float>()[i], 2e-6) << c.head_dim << " " << i;
+      ASSERT_NEAR(step.pool.view().as<float>()[i], expected.pool.view().as<float>()[i], 2e-6)
+          << c.head_dim << " " << i;
   }
 }
 
@@ -103,7 +117,8 @@ TEST_P(RopeTest, TouchesOnlyTheSlotsItWasGiven) {
   stream_.synchronize();
   for (std::int64_t slot = 0; slot < kSlots; ++slot) {
     float sum = 0;
-    for (std::int64_t d = 0; d < 16; ++d) sum += std::abs(step.pool.view().as<float>()[slot * 16 + d]);
+    for (std::int64_t d = 0; d < 16; ++d)
+      sum += std::abs(step.pool.view().as<float>()[slot * 16 + d]);
     EXPECT_EQ(sum != 0, slot == 3 || slot == 10 || slot == 17) << slot;
   }
 }

@@ -24,15 +24,15 @@ struct SamplingRow {
 
 /// tokens[s] = a draw from softmax(logits[s] / temperature) after min-p, top-k and top-p, in this
 /// order, each renormalising what it leaves. Top-k keeps all that tie with the last; among equals
-/// top-p takes lower ids first. The uniform number is Philox4x32-10(key = seed, counter = position),
-/// so equal (seed, position, logits) give the same token everywhere, whatever the instruction set,
-/// the number of threads and the other rows.
+/// top-p takes lower ids first. The uniform number is Philox4x32-10(key = seed, counter =
+/// position), so equal (seed, position, logits) give the same token everywhere, whatever the
+/// instruction set, the number of threads and the other rows.
 ///
 /// Logits that are no distribution do not fail: a row with a NaN or a +inf gives the argmax of what
 /// is not NaN, and 0 if all is NaN or -inf.
 ///
-/// Shapes   logits [S, vocab] f32 (not changed; -inf allowed)   rows: S x SamplingRow   tokens [S] i32
-/// Timing   enqueued on `stream`; `workspace` of sampling_workspace_bytes(); does not allocate.
+/// Shapes   logits [S, vocab] f32 (not changed; -inf allowed)   rows: S x SamplingRow   tokens [S]
+/// i32 Timing   enqueued on `stream`; `workspace` of sampling_workspace_bytes(); does not allocate.
 void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, TensorView workspace,
             Stream& stream);
 /// For as many rows at once as there are threads, but at most 16; with less workspace, down to what

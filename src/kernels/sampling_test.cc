@@ -23,7 +23,8 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<float> floats(const char* file) {
-  const std::string bytes = testing_util::read_gzip(std::string(MINISGL_TEST_DATA) + "/sampling/" + file);
+  const std::string bytes =
+      testing_util::read_gzip(std::string(MINISGL_TEST_DATA) + "/sampling/" + file);
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
@@ -53,7 +54,9 @@ const std::vector<OracleCase>& oracle_cases() {
       one.label = line;
       one.logits = std::span(logits).subspan(json["logits"].get<std::size_t>() * kVocab, kVocab);
       one.probs = std::span(probs).subspan(all.size() * kVocab, kVocab);
-      one.row = {.temperature = json["temperature"], .top_k = json["top_k"], .top_p = json["top_p"],
+      one.row = {.temperature = json["temperature"],
+                 .top_k = json["top_k"],
+                 .top_p = json["top_p"],
                  .min_p = json["min_p"]};
       one.top_k_tie = json["top_k_tie"];
       one.top_p_tie = json["top_p_tie"];
@@ -76,7 +79,8 @@ std::vector<double> probabilities(std::span<const float> logits, const SamplingR
 }
 
 /// Tokens of rows that all have the same logits.
-std::vector<std::int32_t> draw_many(std::span<const float> logits, const std::vector<SamplingRow>& rows, CpuStream& stream) {
+std::vector<std::int32_t> draw_many(std::span<const float> logits,
+                                    const std::vector<SamplingRow>& rows, CpuStream& stream) {
   const auto num = static_cast<std::int64_t>(rows.size());
   const auto vocab = static_cast<std::int64_t>(logits.size());
   TensorView view(const_cast<float*>(logits.data()), {num, vocab}, DType::kF32);
@@ -96,7 +100,8 @@ class SamplingTest : public SimdTest {
 
 TEST(PhiloxTest, GivesThePublishedKnownAnswers) {
   using Four = std::array<std::uint32_t, 4>;
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Four{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (Four{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8}));
   constexpr std::uint32_t kOnes = 0xFFFFFFFF;
   EXPECT_EQ(philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
             (Four{0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD}));
@@ -115,7 +120,8 @@ TEST(PhiloxTest, UniformUsesBothHalvesOfSeedAndPosition) {
 TEST_P(SamplingTest, FilteredProbabilitiesMatchTheOracle) {
   ASSERT_EQ(oracle_cases().size(), 196U);
   for (const OracleCase& c : oracle_cases()) {
-    if (c.row.top_k == 1 && c.top_k_tie) continue;  // we take the lowest id, the oracle all that tie
+    if (c.row.top_k == 1 && c.top_k_tie)
+      continue;  // we take the lowest id, the oracle all that tie
     const std::vector<double> p = probabilities(c.logits, c.row);
     for (std::size_t id = 0; id < p.size(); ++id) {
       // Less than 1e-30 of the maximum is nothing in f32.
@@ -140,16 +146,19 @@ TEST_P(SamplingTest, FilteredProbabilitiesMatchTheReferenceOnLargeVocabularies) 
       logits.view().as<float>()[i] = ties ? std::round(value * 2) : value;
     }
     if (trial % 5 == 0) logits.view().as<float>()[random.below(vocab)] = -kInf;
-    const SamplingRow row{.temperature = 0.1F + static_cast<float>(random.below(20)) / 10,
-                          .top_k = static_cast<std::int32_t>(random.below(3) == 0 ? 0 : random.between(2, 2 * vocab)),
-                          .top_p = random.below(3) == 0 ? 1.0F : 0.001F + 0.998F * std::abs(random.uniform()),
-                          .min_p = random.below(2) == 0 ? 0.0F : 0.01F};
+    const SamplingRow row{
+        .temperature = 0.1F + static_cast<float>(random.below(20)) / 10,
+        .top_k = static_cast<std::int32_t>(random.below(3) == 0 ? 0 : random.between(2, 2 * vocab)),
+        .top_p = random.below(3) == 0 ? 1.0F : 0.001F + 0.998F * std::abs(random.uniform()),
+        .min_p = random.below(2) == 0 ? 0.0F : 0.01F};
     const std::vector<double> expected = ref::filtered_probabilities(logits, row);
-    const std::vector<double> actual = probabilities({logits.view().as<float>(), static_cast<std::size_t>(vocab)}, row);
+    const std::vector<double> actual =
+        probabilities({logits.view().as<float>(), static_cast<std::size_t>(vocab)}, row);
     int different = 0;  // tokens at the border of top-p or min-p, by rounding
     for (std::int64_t id = 0; id < vocab; ++id) {
       different += (actual[id] > 0) != (expected[id] > 0);
-      ASSERT_NEAR(actual[id], expected[id], 1e-4 * expected[id] + (different > 0 ? 1e-4 : 1e-9)) << "trial " << trial << ", token " << id;
+      ASSERT_NEAR(actual[id], expected[id], 1e-4 * expected[id] + (different > 0 ? 1e-4 : 1e-9))
+          << "trial " << trial << ", token " << id;
     }
     ASSERT_LE(different, 2) << "trial " << trial;
   }
@@ -203,12 +212,17 @@ TEST(SamplingDrawTest, DrawsFollowTheDistribution) {
 
 TEST_P(SamplingTest, CornerValuesMeanWhatTheySay) {
   const std::vector<float> logits = testing_util::uniform(300, 8);
-  const auto argmax = static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  const auto argmax =
+      static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   std::vector<SamplingRow> rows;
   for (const float temperature : {0.0F, 1e-9F, 1e-4F, 2.0F})
     for (const float top_p : {0.0F, 1e-9F, 0.5F, 1.0F})
       for (const std::int32_t top_k : {-1, 0, 1, 300, 305})
-        rows.push_back({.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = 5, .position = rows.size()});
+        rows.push_back({.temperature = temperature,
+                        .top_k = top_k,
+                        .top_p = top_p,
+                        .seed = 5,
+                        .position = rows.size()});
   const std::vector<std::int32_t> tokens = draw_many(logits, rows, stream_);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     ASSERT_GE(tokens[i], 0);
@@ -251,7 +265,9 @@ TEST_P(SamplingTest, RowsThatAreNoDistributionGiveTheArgmaxOfWhatIsANumber) {
   const float nan = std::nanf("");
   for (const float temperature : {0.0F, 1.0F}) {
     const SamplingRow row{.temperature = temperature, .top_k = 2, .top_p = 0.9F};
-    const auto token = [&](const std::vector<float>& logits) { return draw_many(logits, {row}, stream_)[0]; };
+    const auto token = [&](const std::vector<float>& logits) {
+      return draw_many(logits, {row}, stream_)[0];
+    };
     EXPECT_EQ(token({1, nan, 3, 2}), 2);
     EXPECT_EQ(token({nan, nan, nan}), 0);
     EXPECT_EQ(token({-kInf, -kInf, -kInf}), 0);
@@ -266,19 +282,28 @@ TEST_P(SamplingTest, ADrawDependsOnItsOwnRowAlone) {
   const std::vector<float> logits = testing_util::uniform(5000, 13);
   std::vector<SamplingRow> rows;
   for (int i = 0; i < 60; ++i) {
-    rows.push_back({.temperature = static_cast<float>(random.below(3)) * 0.7F, .top_k = static_cast<std::int32_t>(random.below(60)) - 5,
-                    .top_p = random.below(2) == 0 ? 1.0F : 0.8F, .min_p = 0, .seed = random.next(), .position = random.next()});
+    rows.push_back({.temperature = static_cast<float>(random.below(3)) * 0.7F,
+                    .top_k = static_cast<std::int32_t>(random.below(60)) - 5,
+                    .top_p = random.below(2) == 0 ? 1.0F : 0.8F,
+                    .min_p = 0,
+                    .seed = random.next(),
+                    .position = random.next()});
   }
   const std::vector<std::int32_t> together = draw_many(logits, rows, stream_);
-  for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(draw_many(logits, {rows[i]}, stream_)[0], together[i]) << i;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    EXPECT_EQ(draw_many(logits, {rows[i]}, stream_)[0], together[i]) << i;
 }
 
 TEST(SamplingSimdTest, EveryInstructionSetDrawsTheSameTokens) {
   const std::vector<float> logits = testing_util::uniform(20011, 14);
   std::vector<SamplingRow> rows;
   for (std::uint64_t i = 0; i < 400; ++i)
-    rows.push_back({.temperature = 0.05F + 0.01F * static_cast<float>(i), .top_k = static_cast<std::int32_t>(i % 5 * 100),
-                    .top_p = i % 3 == 0 ? 1.0F : 0.9F, .min_p = i % 7 == 0 ? 0.02F : 0.0F, .seed = i, .position = i});
+    rows.push_back({.temperature = 0.05F + 0.01F * static_cast<float>(i),
+                    .top_k = static_cast<std::int32_t>(i % 5 * 100),
+                    .top_p = i % 3 == 0 ? 1.0F : 0.9F,
+                    .min_p = i % 7 == 0 ? 0.02F : 0.0F,
+                    .seed = i,
+                    .position = i});
   CpuStream stream(2);
   set_simd("plain");
   const std::vector<std::int32_t> plain = draw_many(logits, rows, stream);

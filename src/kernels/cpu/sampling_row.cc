@@ -31,7 +31,8 @@ double sum(const float* weights, std::int64_t n) {
 double total_of(std::span<const float> weights) {
   double total = 0;
   const auto n = static_cast<std::int64_t>(weights.size());
-  for (std::int64_t at = 0; at < n; at += kBlock) total += sum(&weights[at], std::min(kBlock, n - at));
+  for (std::int64_t at = 0; at < n; at += kBlock)
+    total += sum(&weights[at], std::min(kBlock, n - at));
   return total;
 }
 
@@ -45,8 +46,12 @@ struct MoreLikely {
 /// A row while it is filtered. A token that was dropped has weight 0.
 class Filter {
  public:
-  Filter(std::span<const float> logits, float max, float temperature, const SamplingScratch& scratch)
-      : logits_(logits), weights_(scratch.weights), candidates_(scratch.candidates), max_(max),
+  Filter(std::span<const float> logits, float max, float temperature,
+         const SamplingScratch& scratch)
+      : logits_(logits),
+        weights_(scratch.weights),
+        candidates_(scratch.candidates),
+        max_(max),
         buckets_per_logit_(kBucketsPerNat / temperature) {}
 
   /// Keeps the k greatest and what ties with the last of them.
@@ -149,8 +154,8 @@ FilteredRow filtered_probabilities(std::span<const float> logits, const Sampling
     scratch.weights[scan.argmax] = 1.0F;
     return {scratch.weights, 1.0};
   }
-  kernels.softmax_weights(logits.data(), vocab, scan.max, row.temperature, std::min(row.min_p, 1.0F),
-                          scratch.weights.data());
+  kernels.softmax_weights(logits.data(), vocab, scan.max, row.temperature,
+                          std::min(row.min_p, 1.0F), scratch.weights.data());
   Filter filter(logits, scan.max, row.temperature, scratch);
   if (row.top_k > 0 && row.top_k < vocab) filter.keep_top_k(row.top_k);
   if (row.top_p < 1.0F) filter.keep_top_p(row.top_p);

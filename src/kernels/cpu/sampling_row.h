@@ -11,8 +11,8 @@ namespace minisgl::kernels::cpu {
 
 /// Memory for one row at a time.
 struct SamplingScratch {
-  std::span<float> weights;           ///< [vocab]
-  std::span<std::int32_t> candidates; ///< [vocab]
+  std::span<float> weights;            ///< [vocab]
+  std::span<std::int32_t> candidates;  ///< [vocab]
 };
 
 /// A row's distribution: token i has probability weights[i] / total.

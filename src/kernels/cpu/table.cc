@@ -47,7 +47,7 @@ const CpuKernels& cpu_kernels() {
 
 std::int64_t attention_scratch_floats(std::int32_t head_dim) {
   const std::int64_t padded = round_up(head_dim, 16);
-  const std::int64_t tiles = 2 * kAttentionTile * padded;             // keys transposed, values padded
+  const std::int64_t tiles = 2 * kAttentionTile * padded;  // keys transposed, values padded
   const std::int64_t rows = kAttentionRows * (3 * padded + 16 + 16);  // query, two states
   return tiles + rows + 16 * kAttentionTile;                          // scores of a group of rows
 }

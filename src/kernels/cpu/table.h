@@ -91,8 +91,8 @@ std::int64_t attention_scratch_floats(std::int32_t head_dim);
 
 /// What a scan of a row of logits finds.
 struct LogitScan {
-  float max = 0;             ///< over what is not NaN; -inf if nothing is
-  std::int32_t argmax = 0;   ///< lowest index of the maximum; 0 if nothing is greater than -inf
+  float max = 0;            ///< over what is not NaN; -inf if nothing is
+  std::int32_t argmax = 0;  ///< lowest index of the maximum; 0 if nothing is greater than -inf
   bool has_nan = false;
 };
 

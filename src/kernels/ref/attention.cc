@@ -7,14 +7,15 @@ namespace minisgl::kernels::ref {
 namespace {
 
 /// One query head over the keys in `slots`.
-void attend(const float* q, const KvView& kv, std::int64_t head, const std::vector<std::int64_t>& slots,
-            double scale, float* out) {
+void attend(const float* q, const KvView& kv, std::int64_t head,
+            const std::vector<std::int64_t>& slots, double scale, float* out) {
   const float* k = reinterpret_cast<const float*>(kv.k) + head * kv.head_stride;
   const float* v = reinterpret_cast<const float*>(kv.v) + head * kv.head_stride;
   std::vector<double> weights;
   for (const std::int64_t slot : slots) {
     double score = 0;
-    for (std::int32_t d = 0; d < kv.head_dim; ++d) score += double{q[d]} * k[slot * kv.slot_stride + d];
+    for (std::int32_t d = 0; d < kv.head_dim; ++d)
+      score += double{q[d]} * k[slot * kv.slot_stride + d];
     weights.push_back(score * scale);
   }
   const double max = *std::max_element(weights.begin(), weights.end());
@@ -22,7 +23,8 @@ void attend(const float* q, const KvView& kv, std::int64_t head, const std::vect
   for (double& weight : weights) sum += weight = std::exp(weight - max);
   for (std::int32_t d = 0; d < kv.head_dim; ++d) {
     double value = 0;
-    for (std::size_t i = 0; i < slots.size(); ++i) value += weights[i] * v[slots[i] * kv.slot_stride + d];
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      value += weights[i] * v[slots[i] * kv.slot_stride + d];
     out[d] = static_cast<float>(value / sum);
   }
 }

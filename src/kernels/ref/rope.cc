@@ -38,9 +38,11 @@ void qk_norm_rope_store(const RopeStoreArgs& args) {
     float* k = reinterpret_cast<float*>(args.kv.k) + slot * args.kv.slot_stride;
     float* v = reinterpret_cast<float*>(args.kv.v) + slot * args.kv.slot_stride;
     for (std::int64_t head = 0; head < args.q.dim(1); ++head, from += head_dim)
-      rotate(norm(from, args.q_norm, args.norm_eps, head_dim), cos_sin, q + head * args.q.stride(1));
+      rotate(norm(from, args.q_norm, args.norm_eps, head_dim), cos_sin,
+             q + head * args.q.stride(1));
     for (std::int64_t head = 0; head < args.kv.num_heads; ++head, from += head_dim)
-      rotate(norm(from, args.k_norm, args.norm_eps, head_dim), cos_sin, k + head * args.kv.head_stride);
+      rotate(norm(from, args.k_norm, args.norm_eps, head_dim), cos_sin,
+             k + head * args.kv.head_stride);
     for (std::int64_t head = 0; head < args.kv.num_heads; ++head)
       for (std::int64_t d = 0; d < head_dim; ++d) v[head * args.kv.head_stride + d] = *from++;
   }

@@ -56,7 +56,8 @@ std::vector<double> filtered_probabilities(TensorView logits, const SamplingRow&
     }
   }
   std::vector<double> p(vocab, 0.0);
-  if (row.temperature < kGreedyTemperature || row.top_k == 1 || row.top_p <= 0 || nan || std::isinf(max)) {
+  if (row.temperature < kGreedyTemperature || row.top_k == 1 || row.top_p <= 0 || nan ||
+      std::isinf(max)) {
     p[argmax] = 1;
     return p;
   }

@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kTile = kAttentionTile;
 constexpr int kSplitTiles = kAttentionSplit / kAttentionTile;
-constexpr int kGroup = 6;                  // rows computed together
-constexpr int kVecs = kW == 16 ? 4 : 2;    // kGroup * kVecs sums stay in registers
-constexpr int kMaxSum = 16;                // lanes of a row's running sum, at most
+constexpr int kGroup = 6;                // rows computed together
+constexpr int kVecs = kW == 16 ? 4 : 2;  // kGroup * kVecs sums stay in registers
+constexpr int kMaxSum = 16;              // lanes of a row's running sum, at most
 
 /// The running softmax of the rows of an item: over one split, or over all so far.
 struct State {
@@ -55,7 +55,8 @@ Scratch lay_out(float* memory, int padded) {
   s.q = take(std::int64_t{kAttentionRows} * padded);
   s.split = {take(std::int64_t{kAttentionRows} * padded), take(kAttentionRows),
              take(std::int64_t{kAttentionRows} * kMaxSum)};
-  s.total = {take(std::int64_t{kAttentionRows} * padded), take(kAttentionRows), take(kAttentionRows)};
+  s.total = {take(std::int64_t{kAttentionRows} * padded), take(kAttentionRows),
+             take(kAttentionRows)};
   s.scores = take(std::int64_t{kGroup} * kTile);
   return s;
 }
@@ -190,8 +191,8 @@ struct Int {
 
 /// The same for all dimensions.
 template <int kRows>
-void add_all_values(const float* scores, const float* factors, const float* const* values, int begin,
-                int end, int num_vecs, int padded, float* acc) {
+void add_all_values(const float* scores, const float* factors, const float* const* values,
+                    int begin, int end, int num_vecs, int padded, float* acc) {
   int j = 0;
   const auto run = [&](auto num) {
     add_values<kRows, num.value>(scores, factors, values, begin, end, j * kW, padded, acc);
@@ -226,8 +227,8 @@ void tile_for_rows(const AttentionItem& item, const Scratch& s, const float* con
   }
 }
 
-void tile_for_rows(int rows, const AttentionItem& item, const Scratch& s, const float* const* values,
-                   int row, const int* visible) {
+void tile_for_rows(int rows, const AttentionItem& item, const Scratch& s,
+                   const float* const* values, int row, const int* visible) {
   switch (rows) {
     case 1: return tile_for_rows<1>(item, s, values, row, visible);
     case 2: return tile_for_rows<2>(item, s, values, row, visible);

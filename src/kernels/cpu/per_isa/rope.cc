@@ -22,7 +22,11 @@ void rope_heads(const RopeHeads& job) {
   for (std::int64_t head = 0; head < job.num_heads; ++head) {
     const float* x = job.x + head * job.x_stride;
     if (job.norm != nullptr) {
-      norm_rows({.x = x, .weight = job.norm, .y = normed, .num_rows = 1, .hidden = job.head_dim,
+      norm_rows({.x = x,
+                 .weight = job.norm,
+                 .y = normed,
+                 .num_rows = 1,
+                 .hidden = job.head_dim,
                  .eps = job.eps});
       x = normed;
     }

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wpsabi"                // vectors never cross a call: all is inlined
+#pragma GCC diagnostic ignored "-Wpsabi"  // vectors never cross a call: all is inlined
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12's own _mm512_undefined_ps()
 #pragma GCC diagnostic ignored "-Wuninitialized"        // the same
 #endif
@@ -128,7 +128,8 @@ MINISGL_INLINE float max_lane(Vec v) {
   float lanes[kW];
   store(lanes, v);
   for (int half = kW / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    for (int i = 0; i < half; ++i)
+      lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
   return lanes[0];
 #endif
 }
