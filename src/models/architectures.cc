@@ -36,8 +36,6 @@ const Architecture& find(std::string_view name, std::string_view where,
 
 }  // namespace
 
-std::span<const Architecture> architectures() { return kArchitectures; }
-
 const Architecture& find_huggingface(std::string_view name, std::string_view where) {
   return find(name, where, &Architecture::huggingface);
 }

@@ -1,8 +1,7 @@
-// The architectures that the engine runs: one row each.
+// The architectures that the engine runs: one row each, in architectures.cc.
 
 #pragma once
 
-#include <span>
 #include <string_view>
 
 namespace minisgl::models {
@@ -18,9 +17,6 @@ struct Architecture {
   /// config.json's sliding_window counts when use_sliding_window is absent.
   bool sliding_window_by_default = false;
 };
-
-/// The table.
-std::span<const Architecture> architectures();
 
 /// Rows by name; throws Error naming the architecture and the supported ones when there is none.
 /// `where` begins the message. Of several rows with one GGUF name (Mistral's files say "llama") the

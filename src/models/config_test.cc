@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "minisgl/error.h"
-#include "models/architectures.h"
 #include "models/rope.h"
 #include "testing/tiny_gguf.h"
 
