@@ -3,29 +3,28 @@
 //
 //   linear_bench [--simd NAME] [--seconds S] [types...]      default: 0.3 s a line, Q4_1
 //
-// Prints the best of many repetitions: other programs on the machine only make them slower.
+// Prints the best of many repetitions; with one thread in its processor time.
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/linear.h"
 #include "kernels/simd.h"
-#include "tensor/half.h"
 #include "testing/random.h"
 
 namespace minisgl::kernels {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0,  DType::kQ4_1,
-                            DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K,  DType::kQ3_K,
-                            DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
+constexpr DType kTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,  DType::kQ4_0,
+                            DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,
+                            DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,  DType::kQ5_K,
+                            DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
 constexpr std::int64_t kHidden = 576;
 constexpr std::int64_t kQkv = 960;
 constexpr std::int64_t kIntermediate = 1536;
@@ -33,8 +32,12 @@ constexpr std::int64_t kVocab = 49152;
 constexpr int kLayers = 30;
 constexpr std::int64_t kMaxTokens = 512;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+/// Seconds: of this thread's processor time with one thread, which other programs disturb less,
+/// else of the wall clock.
+double now(int threads) {
+  timespec time{};
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
 /// Random bytes, with every 16-bit word a small f16, so that nothing is infinite.
@@ -56,9 +59,11 @@ double flops(const PackedMatrix& w, std::int64_t tokens) {
 }
 
 struct Buffers {
-  Tensor x{{kMaxTokens, kIntermediate}, DType::kF32};
-  Tensor y{{kMaxTokens, kVocab}, DType::kF32, {.device = kCpu, .lazy = true}};
-  Buffers() {
+  Tensor x;
+  Tensor y;
+  Buffers()
+      : x({kMaxTokens, kIntermediate}, DType::kF32),
+        y({kMaxTokens, kVocab}, DType::kF32, {.device = kCpu, .lazy = true}) {
     const std::vector<float> values = testing_util::uniform(kMaxTokens * kIntermediate, 2);
     std::memcpy(x.view().data, values.data(), values.size() * sizeof(float));
   }
@@ -76,12 +81,13 @@ template <class Work>
 double best_time(CpuStream& stream, double seconds, const Work& work) {
   double best = 1e9;
   stream.submit([&] {
-    const double end = now() + seconds;
+    const int threads = stream.num_threads();
+    const double end = now(threads) + seconds;
     do {
-      const double start = now();
+      const double start = now(threads);
       work();
-      best = std::min(best, now() - start);
-    } while (now() < end);
+      best = std::min(best, now(threads) - start);
+    } while (now(threads) < end);
   });
   stream.synchronize();
   return best;
@@ -98,9 +104,12 @@ void bench_shapes(DType type, int threads, double seconds, const Buffers& buffer
     for (double total = 0; total < 16e6 || copies.size() < 2; total += bytes(copies.back()))
       copies.push_back(random_matrix(type, rows, cols, pool));
     for (const std::int64_t tokens : {1, 4, 16, 256}) {
-      const double time = best_time(stream, seconds, [&] {
-        for (const PackedMatrix& w : copies) multiply(w, tokens, buffers, stream);
-      }) / static_cast<double>(copies.size());
+      const double time = best_time(stream, seconds,
+                                    [&] {
+                                      for (const PackedMatrix& w : copies)
+                                        multiply(w, tokens, buffers, stream);
+                                    }) /
+                          static_cast<double>(copies.size());
       std::printf("%-7s [%4ld x %4ld]  M %3ld  %d threads  %8.1f us  %6.1f GB/s  %6.1f GFLOP/s\n",
                   std::string(name(type)).c_str(), rows, cols, tokens, threads, time * 1e6,
                   bytes(copies[0]) / time * 1e-9, flops(copies[0], tokens) / time * 1e-9);
@@ -125,7 +134,8 @@ struct Model {
   }
 };
 
-void bench_model(const Model& model, DType type, int threads, double seconds, const Buffers& buffers) {
+void bench_model(const Model& model, DType type, int threads, double seconds,
+                 const Buffers& buffers) {
   CpuStream stream(threads);
   for (const std::int64_t tokens : {1, 2, 4, 8, 16, 64, 512}) {
     const bool with_head = tokens <= 64;  // a prefill needs the last token's logits only
@@ -139,9 +149,10 @@ void bench_model(const Model& model, DType type, int threads, double seconds, co
       total_bytes += bytes(w);
       total_flops += flops(w, tokens);
     }
-    std::printf("%-7s whole model  M %3ld  %d threads  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s  %7.1f tok/s\n",
-                std::string(name(type)).c_str(), tokens, threads, time * 1e3, total_bytes / time * 1e-9,
-                total_flops / time * 1e-9, static_cast<double>(tokens) / time);
+    std::printf(
+        "%-7s whole model  M %3ld  %d threads  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s  %7.1f tok/s\n",
+        std::string(name(type)).c_str(), tokens, threads, time * 1e3, total_bytes / time * 1e-9,
+        total_flops / time * 1e-9, static_cast<double>(tokens) / time);
   }
 }
 
@@ -168,8 +179,8 @@ int bench(int argc, char** argv) {
   for (const DType type : types) {
     // Shapes whose columns are not whole blocks of this type cannot be stored in it.
     if (kHidden % info(type).block_elems != 0) {
-      std::printf("%-7s has blocks of %d: no shapes of this model\n", std::string(name(type)).c_str(),
-                  info(type).block_elems);
+      std::printf("%-7s has blocks of %d: no shapes of this model\n",
+                  std::string(name(type)).c_str(), info(type).block_elems);
       continue;
     }
     const Model model(type, pool);

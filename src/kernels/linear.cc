@@ -22,7 +22,7 @@ struct Segment {
   const PackedMatrix* matrix = nullptr;
   cpu::TileLayout layout;
   std::int64_t tile_bytes = 0;    // of 32 rows, for kRows too
-  std::int64_t first_column = 0;   // of y
+  std::int64_t first_column = 0;  // of y
   std::int64_t part_rows = 0;
   std::int64_t first_part = 0;
 };
@@ -37,6 +37,7 @@ struct Product {
   int num_segments = 0;
   std::int64_t total_bytes = 0;
   std::int64_t total_tiles = 0;
+  bool tiles = false;  // some matrix is not kRows
   bool few = false;
   std::int64_t parts_per_chunk = 0;
   std::int64_t chunk_tokens = 0;
@@ -49,11 +50,12 @@ void add_segment(Product& product, const PackedMatrix& matrix, std::int64_t firs
   segment.matrix = &matrix;
   segment.layout = cpu::tile_layout(matrix.dtype());
   segment.tile_bytes = matrix.packing() == Packing::kRows
-                              ? cpu::kTileRows * bytes_of(matrix.dtype(), matrix.cols())
-                              : cpu::tile_bytes(segment.layout, matrix.cols());
+                           ? cpu::kTileRows * bytes_of(matrix.dtype(), matrix.cols())
+                           : cpu::tile_bytes(segment.layout, matrix.cols());
   segment.first_column = first_column;
   const std::int64_t tiles = ceil_div(matrix.rows(), std::int64_t{cpu::kTileRows});
   product.total_tiles += tiles;
+  product.tiles |= matrix.packing() != Packing::kRows;
   product.total_bytes += tiles * segment.tile_bytes;
 }
 
@@ -62,16 +64,17 @@ void add_segment(Product& product, const PackedMatrix& matrix, std::int64_t firs
 /// that makes the work common to all tiles of a chunk of tokens cheap.
 void partition(Product& product, int num_threads) {
   const std::int64_t tokens = product.num_tokens();
-  product.few = tokens <= cpu::kFewTokens && product.x.dim(1) <= cpu::kMaxFewCols;
+  product.few = product.tiles && tokens <= cpu::linear_kernels().few_tokens &&
+                product.x.dim(1) <= cpu::kMaxFewCols;
   const std::int64_t chunks = product.few ? 1 : ceil_div(tokens, cpu::kMaxPartTokens);
-  product.chunk_tokens =
-      chunks == 1 ? tokens : std::min(round_up(ceil_div(tokens, chunks), std::int64_t{8}),
-                                      cpu::kMaxPartTokens);
-  const std::int64_t parts = num_threads * kPartsPerThread;
+  product.chunk_tokens = chunks == 1 ? tokens
+                                     : std::min(round_up(ceil_div(tokens, chunks), std::int64_t{8}),
+                                                cpu::kMaxPartTokens);
+  const std::int64_t parts = num_threads == 1 ? 1 : num_threads * kPartsPerThread;
   const std::int64_t part_bytes =
       std::clamp(product.total_bytes / parts, kMinPartBytes, kMaxPartBytes);
-  const std::int64_t many_tiles = std::clamp(product.total_tiles * chunks / parts, std::int64_t{1},
-                                             cpu::kMaxPartTiles);
+  const std::int64_t many_tiles =
+      std::clamp(product.total_tiles * chunks / parts, std::int64_t{1}, cpu::kMaxPartTiles);
   product.parts_per_chunk = 0;
   for (int i = 0; i < product.num_segments; ++i) {
     Segment& segment = product.segments[i];
@@ -84,8 +87,8 @@ void partition(Product& product, int num_threads) {
 
 /// Sums of x over groups of columns, which types with minima need.
 struct GroupSums {
-  alignas(64) float of32[cpu::kFewTokens * cpu::kMaxFewCols / 32];
-  alignas(64) float of16[cpu::kFewTokens * cpu::kMaxFewCols / 16];
+  alignas(64) float of32[cpu::kMaxFewTokens * cpu::kMaxFewCols / 32];
+  alignas(64) float of16[cpu::kMaxFewTokens * cpu::kMaxFewCols / 16];
 
   float* of(int group) { return group == 16 ? of16 : of32; }
 };
@@ -150,8 +153,8 @@ void run(Product& product, ThreadPool& pool) {
 
 }  // namespace
 
-void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias, TensorView y,
-            Stream& stream) {
+void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
+            TensorView y, Stream& stream) {
   check(!weights.empty() && weights.size() <= kMaxSegments, "linear takes 1 to ", kMaxSegments,
         " matrices, not ", weights.size());
   check_tensor(x, {-1, weights[0]->cols()}, DType::kF32, "x of linear");
@@ -182,11 +185,10 @@ void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& 
     const auto* id = reinterpret_cast<const std::int32_t*>(ids.data);
     auto* out = reinterpret_cast<float*>(y.data);
     for (std::int64_t t = 0; t < ids.dim(0); ++t)
-      check(id[t] >= 0 && id[t] < table.rows(), "token id ", id[t], " is outside of the embedding's ",
-            table.rows(), " rows");
-    pool.parallel_for(ids.dim(0), [&](std::int64_t t) {
-      cpu::read_row(table, id[t], out + t * y.stride(0));
-    });
+      check(id[t] >= 0 && id[t] < table.rows(), "token id ", id[t],
+            " is outside of the embedding's ", table.rows(), " rows");
+    pool.parallel_for(ids.dim(0),
+                      [&](std::int64_t t) { cpu::read_row(table, id[t], out + t * y.stride(0)); });
   });
 }
 

@@ -39,18 +39,21 @@ class PackedMatrix {
 /// Repacks `weight` [rows, cols] (f32, f16, bf16 or any block type; host memory, contiguous rows)
 /// for this machine's kernels, on `pool`. Row i of the result is row row_order[i] of `weight`
 /// (empty: the same order). The values do not change.
-PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order, ThreadPool& pool);
+PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
+                         ThreadPool& pool);
 
-/// y[m, offset_s + n] = sum_k x[m, k] * w_s[n, k] (+ bias[offset_s + n]), where the matrices w_s lie
-/// one after the other in the columns of y: several matrices of different types as one product.
+/// y[m, offset_s + n] = sum_k x[m, k] * w_s[n, k] (+ bias[offset_s + n]), where the matrices w_s
+/// lie one after the other in the columns of y: up to 8 matrices, whose types may differ, as one
+/// product.
 ///
-/// Shapes   x [M, K] f32 (rows may be strided), y [M, sum of rows] f32 (rows may be strided), bias [N] f32 or empty
+/// Shapes   x [M, K] f32, y [M, N = sum of rows] f32 (rows of both may be strided), bias [N] f32 or
+///          empty
 /// Order    every y[m, n] is summed over k in one order that depends on the packing and the
 ///          instruction set alone: not on M, the number of threads or the other rows.
 /// Timing   enqueued on `stream`; does not allocate and does not synchronise.
 /// Errors   Error if shapes or types disagree. M == 0 is a no-op.
-void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias, TensorView y,
-            Stream& stream);
+void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
+            TensorView y, Stream& stream);
 
 /// y[t, :] = table[ids[t], :] as f32. ids [T] i32, y [T, cols] f32. Exact.
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);

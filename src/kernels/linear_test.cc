@@ -19,10 +19,10 @@ namespace {
 
 using testing_util::Random;
 
-constexpr DType kWeightTypes[] = {
-    DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,
-    DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
-    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
+constexpr DType kWeightTypes[] = {DType::kF32,  DType::kF16,    DType::kBF16,  DType::kQ4_0,
+                                  DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,
+                                  DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,  DType::kQ5_K,
+                                  DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS};
 
 /// Where a block keeps its f16 numbers (-1: none), for blocks of random bytes with sane scales.
 std::pair<int, int> f16_offsets(DType type) {
@@ -59,7 +59,8 @@ Tensor random_weight(DType type, std::int64_t rows, std::int64_t cols, std::uint
     }
     return weight;
   }
-  for (std::int64_t i = 0; i < weight.view().bytes(); ++i) data[i] = static_cast<std::byte>(random.next());
+  for (std::int64_t i = 0; i < weight.view().bytes(); ++i)
+    data[i] = static_cast<std::byte>(random.next());
   const auto [d, m] = f16_offsets(type);
   for (std::int64_t i = 0; i < weight.view().bytes(); i += info(type).block_bytes) {
     put_f16(data + i + d, random.uniform() * 0.01F);
@@ -145,8 +146,8 @@ class LinearTest : public testing::TestWithParam<Case> {
 TEST_P(LinearTest, EqualsTheReferenceForAnyShape) {
   Random random(11);
   const std::int64_t shapes[][3] = {// tokens, rows, cols
-                                    {1, 1, 1},    {1, 32, 64},   {2, 33, 97},   {3, 100, 1000},
-                                    {4, 64, 224}, {5, 31, 577},  {8, 640, 256}, {9, 97, 131},
+                                    {1, 1, 1},     {1, 32, 64},    {2, 33, 97},   {3, 100, 1000},
+                                    {4, 64, 224},  {5, 31, 577},   {8, 640, 256}, {9, 97, 131},
                                     {17, 40, 512}, {130, 65, 300}, {257, 3, 1536}};
   for (const auto& [tokens, rows, wanted_cols] : shapes) {
     const std::int64_t cols = cols_near(wanted_cols);
@@ -169,7 +170,8 @@ TEST_P(LinearTest, EqualsTheReferenceForAnyShape) {
         for (std::int64_t k = 0; k < cols; ++k)
           size += std::abs(double{w[k]} * x.view().as<float>()[m * cols + k]);
         ASSERT_NEAR(actual[m * rows + n], expected.view().as<float>()[m * rows + n], 4e-7 * size)
-            << "token " << m << ", row " << n << " of [" << tokens << ", " << rows << ", " << cols << "]";
+            << "token " << m << ", row " << n << " of [" << tokens << ", " << rows << ", " << cols
+            << "]";
       }
     }
   }
@@ -181,7 +183,7 @@ TEST_P(LinearTest, ATokensResultDoesNotDependOnTheOtherTokens) {
     const PackedMatrix w = pack(random_weight(type(), 72, cols, 1));
     const Tensor x = random_floats(300, cols, 2);
     const std::vector<float> all = multiply(x, w);
-    for (const std::int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 31, 129}) {
+    for (const std::int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 31, 32, 33, 129}) {
       for (const std::int64_t first : {std::int64_t{0}, 300 - count}) {
         const auto begin = all.begin() + first * 72;
         ASSERT_TRUE(same_bits(multiply(x.view().slice(first, first + count), w),
@@ -265,8 +267,10 @@ TEST_P(LinearTest, EmbeddingGivesTheSourceRowsBitForBitInTheGivenOrder) {
 
     std::vector<float> expected(cols);
     for (std::int64_t i = 0; i < rows; ++i) {
-      dequantize_row(type(), weight.view().data + order[i] * bytes_of(type(), cols), cols, expected.data());
-      ASSERT_EQ(std::memcmp(expected.data(), y.view().as<float>() + i * cols, cols * sizeof(float)), 0)
+      dequantize_row(type(), weight.view().data + order[i] * bytes_of(type(), cols), cols,
+                     expected.data());
+      ASSERT_EQ(std::memcmp(expected.data(), y.view().as<float>() + i * cols, cols * sizeof(float)),
+                0)
           << "row " << i << ", which is row " << order[i] << " of the source";
     }
   }
@@ -346,19 +350,24 @@ TEST_F(LinearErrorTest, WeightsThatCannotBePackedSayWhy) {
   EXPECT_THAT(error_of([&] { pack_matrix(weight_, order, pool_); }),
               testing::StartsWith("row_order names row 4 of 4"));
   const Tensor ints({2, 2}, DType::kI32);
-  EXPECT_THAT(error_of([&] { pack_matrix(ints, {}, pool_); }),
-              testing::StartsWith("expected weights of type f32, f16, bf16 or a block type, not i32"));
+  EXPECT_THAT(
+      error_of([&] { pack_matrix(ints, {}, pool_); }),
+      testing::StartsWith("expected weights of type f32, f16, bf16 or a block type, not i32"));
   const Tensor line({32}, DType::kF32);
   EXPECT_THAT(error_of([&] { pack_matrix(line, {}, pool_); }),
               testing::StartsWith("a weight matrix has 2 dimensions, not 1"));
   std::byte bytes[18 * 3];
-  EXPECT_THAT(error_of([&] { pack_matrix(TensorView(bytes, {2, 48}, DType::kQ4_0), {}, pool_); }),
-              testing::StartsWith("rows of 48 elements are not whole blocks of Q4_0, which have 32"));
+  EXPECT_THAT(
+      error_of([&] {
+        pack_matrix(TensorView(bytes, {2, 48}, DType::kQ4_0), {}, pool_);
+      }),
+      testing::StartsWith("rows of 48 elements are not whole blocks of Q4_0, which have 32"));
 }
 
 TEST(SimdTest, AnUnknownInstructionSetIsRefusedWithThoseThatThereAre) {
-  EXPECT_THAT(error_of([] { set_simd("sse9"); }),
-              testing::StartsWith("no instruction set 'sse9' on this machine; available: auto, plain"));
+  EXPECT_THAT(
+      error_of([] { set_simd("sse9"); }),
+      testing::StartsWith("no instruction set 'sse9' on this machine; available: auto, plain"));
   EXPECT_EQ(active_simd(), available_simd().back());
 }
 

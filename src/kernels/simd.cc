@@ -67,7 +67,8 @@ void set_simd(std::string_view wanted) {
     }
     names += ", " + std::string(name(simd));
   }
-  throw Error("no instruction set '" + std::string(wanted) + "' on this machine; available: " + names);
+  throw Error("no instruction set '" + std::string(wanted) +
+              "' on this machine; available: " + names);
 }
 
 }  // namespace minisgl::kernels

@@ -74,8 +74,8 @@ struct Avx2 {
       Step step;
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) {
-        const __m256i words = _mm256_loadu_si256(
-            reinterpret_cast<const __m256i*>(codes + (set * kVecs + v) * 32));
+        const __m256i words =
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + (set * kVecs + v) * 32));
         const __m256i even = _mm256_and_si256(words, mask);
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(words, 4), mask);
         step.bytes[v][0] = reinterpret_cast<Words>(_mm256_shuffle_epi8(numbers, even));
@@ -130,6 +130,9 @@ struct Avx2 {
 }  // namespace
 
 extern const LinearKernels kLinearAvx2;
-const LinearKernels kLinearAvx2 = {Simd::kAvx2, multiply_tiles<Avx2>, Avx2::sum_groups};
+const LinearKernels kLinearAvx2 = {.simd = Simd::kAvx2,
+                                   .few_tokens = 8,
+                                   .multiply_tiles = multiply_tiles<Avx2>,
+                                   .sum_groups = Avx2::sum_groups};
 
 }  // namespace minisgl::kernels::cpu

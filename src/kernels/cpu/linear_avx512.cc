@@ -46,7 +46,8 @@ struct Avx512 {
       const F even = add(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
       const F odd = add(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
       const F all = add(_mm512_shuffle_ps(even, odd, 0x44), _mm512_shuffle_ps(even, odd, 0xEE));
-      const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+      const __m256 half =
+          _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
       const __m128 four = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
       if (k + 4 * group <= cols) {
         _mm_storeu_ps(sums, four);
@@ -124,6 +125,9 @@ struct Avx512 {
 }  // namespace
 
 extern const LinearKernels kLinearAvx512;
-const LinearKernels kLinearAvx512 = {Simd::kAvx512, multiply_tiles<Avx512>, Avx512::sum_groups};
+const LinearKernels kLinearAvx512 = {.simd = Simd::kAvx512,
+                                     .few_tokens = 32,
+                                     .multiply_tiles = multiply_tiles<Avx512>,
+                                     .sum_groups = Avx512::sum_groups};
 
 }  // namespace minisgl::kernels::cpu

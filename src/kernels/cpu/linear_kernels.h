@@ -11,9 +11,8 @@
 
 namespace minisgl::kernels::cpu {
 
-/// Up to so many tokens weights are decoded in registers and read once from memory; with more of
-/// them they are decoded into the cache first.
-constexpr std::int64_t kFewTokens = 16;
+/// The largest LinearKernels::few_tokens.
+constexpr std::int64_t kMaxFewTokens = 32;
 /// Sums of x, which few tokens need before the parts start, are kept on the stack up to this many
 /// columns; wider matrices are multiplied as with many tokens.
 constexpr std::int64_t kMaxFewCols = 32768;
@@ -41,6 +40,9 @@ struct LinearPart {
 
 struct LinearKernels {
   Simd simd;
+  /// Up to so many tokens decoding weights in registers, again for every block of tokens, is faster
+  /// than decoding them into the cache (measured; the results are the same).
+  std::int64_t few_tokens;
   void (*multiply_tiles)(const LinearPart&);
   /// sums[g] = the sum of the group x[g * group ...], for cols / group groups of 16 or 32
   void (*sum_groups)(const float* x, std::int64_t cols, int group, float* sums);

@@ -19,9 +19,9 @@
 namespace minisgl::kernels::cpu {
 namespace {
 
-constexpr int kVecs = 2;               // vectors of rows that a loop carries along: a "set"
-constexpr std::int64_t kAhead = 1024;  // bytes of prefetch; measured: 4 KB loses up to a third
-constexpr int kStep = 8;               // k that are decoded at once
+constexpr int kVecs = 2;                  // vectors of rows that a loop carries along: a "set"
+constexpr std::int64_t kAhead = 1024;     // bytes of prefetch; measured: 4 KB loses up to a third
+constexpr int kStep = 8;                  // k that are decoded at once
 constexpr std::int64_t kChunkCols = 128;  // codes of 32 rows, decoded: 16 KB, half of the L1 cache
 
 template <class Isa>
@@ -30,7 +30,7 @@ template <class Isa>
 constexpr int kSets = kTileRows / kSetRows<Isa>;
 
 template <class Format>
-constexpr std::int64_t kStepBytes = kStep * kTileRows * Format::kBits / 8;
+constexpr std::int64_t kStepBytes = kStep* kTileRows* Format::kBits / 8;
 
 [[gnu::always_inline]] inline void prefetch(const std::byte* from, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, /*T1*/ 2);
@@ -49,7 +49,8 @@ template <class Isa>
 template <class Isa, class Format, int kTokens>
 [[gnu::always_inline]] inline void add_group(
     const LinearPart& part, const Format& format, const std::byte* data, std::int64_t k,
-    const float* sums, std::int64_t sums_stride, typename Isa::F (&totals)[kTokens][kSets<Isa>][kVecs]) {
+    const float* sums, std::int64_t sums_stride,
+    typename Isa::F (&totals)[kTokens][kSets<Isa>][kVecs]) {
   using F = typename Isa::F;
   const TileLayout& layout = *part.layout;
   const float* x[kTokens];
@@ -87,7 +88,8 @@ template <class Isa, class Format, int kTokens>
       }
       const F scale = load_scale<Isa>(layout.scale, data, row);
 #pragma GCC unroll 8
-      for (int t = 0; t < kTokens; ++t) totals[t][s][v] = Isa::fma(scale, acc[t][v], totals[t][s][v]);
+      for (int t = 0; t < kTokens; ++t)
+        totals[t][s][v] = Isa::fma(scale, acc[t][v], totals[t][s][v]);
       if (!layout.has_min) continue;
       const F min = load_scale<Isa>(layout.scale, data, kTileRows + row);
 #pragma GCC unroll 8
@@ -106,7 +108,8 @@ inline void add_rest(const LinearPart& part, const Format& format, const std::by
       for (int t = 0; t < kTokens; ++t) {
         auto acc = Isa::zero();
         for (std::int64_t i = k; i < part.cols; ++i) {
-          const auto w = format.load(codes + (i - k) * (kTileRows * Format::kBits / 8), s).get(0, v);
+          const auto w =
+              format.load(codes + (i - k) * (kTileRows * Format::kBits / 8), s).get(0, v);
           acc = Isa::fma(w, Isa::broadcast(part.x + t * part.x_stride + i), acc);
         }
         totals[t][s][v] = Isa::add(totals[t][s][v], acc);
@@ -122,7 +125,8 @@ inline void store_totals(const float* totals, const LinearPart& part, std::int64
   float* y = part.y + token * part.y_stride + row;
   const float* bias = part.bias == nullptr ? nullptr : part.bias + row;
   if (part.num_rows - row < kTileRows) {
-    for (int i = 0; i < part.num_rows - row; ++i) y[i] = bias == nullptr ? totals[i] : totals[i] + bias[i];
+    for (int i = 0; i < part.num_rows - row; ++i)
+      y[i] = bias == nullptr ? totals[i] : totals[i] + bias[i];
     return;
   }
 #pragma GCC unroll 4

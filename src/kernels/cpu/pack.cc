@@ -184,8 +184,10 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
   const std::int64_t source_rows = weight.dim(0);
   const std::int64_t cols = weight.dim(1);
   const DType dtype = weight.dtype;
-  check(weight.device.is_cpu(), "expected a weight in host memory, not on ", to_string(weight.device));
-  check(source_rows > 0 && cols > 0, "a weight matrix of shape ", to_string(weight.shape), " is empty");
+  check(weight.device.is_cpu(), "expected a weight in host memory, not on ",
+        to_string(weight.device));
+  check(source_rows > 0 && cols > 0, "a weight matrix of shape ", to_string(weight.shape),
+        " is empty");
   const cpu::TileLayout layout = cpu::tile_layout(dtype);
   check(cols % info(dtype).block_elems == 0, "rows of ", cols, " elements are not whole blocks of ",
         name(dtype), ", which have ", info(dtype).block_elems);
@@ -204,7 +206,8 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
   const std::int64_t tiles = ceil_div(rows, std::int64_t{cpu::kTileRows});
   const std::int64_t tile_bytes =
       packing == Packing::kRows ? cpu::kTileRows * row_bytes : cpu::tile_bytes(layout, cols);
-  Buffer data(static_cast<std::size_t>(packing == Packing::kRows ? rows * row_bytes : tiles * tile_bytes));
+  Buffer data(
+      static_cast<std::size_t>(packing == Packing::kRows ? rows * row_bytes : tiles * tile_bytes));
   pool.parallel_for(tiles, [&](std::int64_t tile) {
     const std::byte* sources[cpu::kTileRows] = {};
     const std::int64_t first = tile * cpu::kTileRows;
@@ -212,7 +215,8 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
     for (std::int64_t r = 0; r < count; ++r) sources[r] = source(first + r);
     std::byte* out = data.data() + tile * tile_bytes;
     if (packing == Packing::kRows) {
-      for (std::int64_t r = 0; r < count; ++r) std::memcpy(out + r * row_bytes, sources[r], row_bytes);
+      for (std::int64_t r = 0; r < count; ++r)
+        std::memcpy(out + r * row_bytes, sources[r], row_bytes);
     } else if (packing == Packing::kFloat) {
       cpu::pack_float_tile(layout, sources, cols, out);
     } else {

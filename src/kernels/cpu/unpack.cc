@@ -161,8 +161,10 @@ BlockForm block_form(DType type) {
     case DType::kQ5_1: return {.has_min = true};
     case DType::kQ8_0: return {};
     case DType::kQ2_K:
-      return {.group = 16, .code_bits = 4, .has_min = true, .f16 = false, .numbers = linear_numbers(0)};
-    case DType::kQ3_K: return {.group = 16, .code_bits = 4, .f16 = false, .numbers = linear_numbers(4)};
+      return {
+          .group = 16, .code_bits = 4, .has_min = true, .f16 = false, .numbers = linear_numbers(0)};
+    case DType::kQ3_K:
+      return {.group = 16, .code_bits = 4, .f16 = false, .numbers = linear_numbers(4)};
     case DType::kQ4_K:
       return {.code_bits = 4, .has_min = true, .f16 = false, .numbers = linear_numbers(0)};
     case DType::kQ5_K: return {.has_min = true, .f16 = false};
