@@ -1,0 +1,64 @@
+// The HTTP server: OpenAI's protocol over a Generator.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace minisgl {
+
+class Generator;
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";  ///< a numeric address or a name; "0.0.0.0": every interface
+  std::uint16_t port = 1919;       ///< 0: any free one, see Server::port()
+  /// The model's id in replies and in /v1/models; empty: Generator::model_name().
+  std::string served_name;
+  bool accept_any_model = false;  ///< answer requests for other models too, under served_name
+
+  std::size_t max_body_bytes = std::size_t{32} << 20;  ///< longer bodies get status 413
+  std::size_t max_connections = 4096;                  ///< further ones get status 503
+  std::size_t max_requests = 4096;  ///< generating at once, queued included; further: status 503
+  /// What may wait for a client that does not read its stream (the kernel's socket buffers come on
+  /// top); at the limit its request is aborted and the connection closed.
+  std::size_t max_backlog_bytes = std::size_t{1} << 20;
+  int num_workers = 2;  ///< threads that parse, render and tokenize
+
+  std::chrono::milliseconds idle_timeout{
+      120'000};  ///< for a request's headers, or its next body bytes
+  std::chrono::milliseconds write_timeout{60'000};  ///< without a byte accepted by the client
+  std::chrono::milliseconds stop_deadline{5'000};   ///< see Server::stop()
+};
+
+/// Serves from one I/O thread and a few workers of its own. A client that closes its connection, or
+/// its sending side only, aborts what it asked for. All members may be called by any thread.
+class Server {
+ public:
+  /// `generator` must outlive the server.
+  Server(Generator& generator, ServerOptions options);
+  /// Stops without waiting for running requests.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Listens and returns. Throws Error, naming what to do, when the address cannot be had.
+  void start();
+
+  /// The port that it listens on; 0 before start().
+  std::uint16_t port() const;
+
+  /// Refuses new connections at once, lets running requests end for up to `deadline`, ends the rest
+  /// with an error (a last event in a stream, status 503 otherwise), and returns when all
+  /// connections are closed. A second call with a shorter deadline hastens the first.
+  void stop(std::chrono::milliseconds deadline);
+  void stop();  ///< with ServerOptions::stop_deadline
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace minisgl

@@ -1,0 +1,72 @@
+#include "server/exchange.h"
+
+namespace minisgl {
+
+Exchange::Exchange(Generator& generator, ApiRequest request, std::string id, std::int64_t created,
+                   std::size_t max_backlog_bytes, std::function<void()> notify)
+    : generator_(generator),
+      request_(std::move(request)),
+      max_backlog_bytes_(max_backlog_bytes),
+      answer_(request_, std::move(id), created),
+      notify_(std::move(notify)) {}
+
+void Exchange::start() {
+  try {
+    for (std::size_t i = 0; i < request_.num_choices(); ++i) {
+      auto on_update = [self = shared_from_this(), i](GenerateUpdate update) {
+        self->deliver(i, std::move(update));
+      };
+      ids_.push_back(generator_.submit(request_.generate_request(i), std::move(on_update)));
+    }
+  } catch (...) {
+    cancel();
+    throw;
+  }
+}
+
+void Exchange::deliver(std::size_t choice, GenerateUpdate update) {
+  constexpr std::size_t kFrameBytes = 256;  // what JSON and SSE add to a piece of text
+  const std::lock_guard lock(mutex_);
+  if (!notify_ || overflowed_) return;
+  if (request_.stream) {
+    backlog_bytes_ += update.text.size() + kFrameBytes;
+    overflowed_ = backlog_bytes_ > max_backlog_bytes_;
+  }
+  inbox_.emplace_back(choice, std::move(update));
+  if (inbox_.size() == 1 || overflowed_) notify_();
+}
+
+std::string Exchange::take() {
+  std::vector<std::pair<std::size_t, GenerateUpdate>> arrived;
+  {
+    const std::lock_guard lock(mutex_);
+    arrived.swap(inbox_);
+    backlog_bytes_ = 0;
+  }
+  std::string bytes;
+  for (const auto& [choice, update] : arrived) bytes += answer_.add(choice, update);
+  return bytes;
+}
+
+std::string Exchange::fail(int status, const std::string& message) {
+  cancel();
+  return answer_.fail(status, message);
+}
+
+void Exchange::cancel() {
+  {
+    const std::lock_guard lock(mutex_);
+    notify_ = nullptr;
+    inbox_.clear();
+  }
+  for (std::size_t i = 0; i < ids_.size(); ++i)
+    if (answer_.is_open(i)) generator_.abort(ids_[i]);
+  ids_.clear();
+}
+
+bool Exchange::overflowed() const {
+  const std::lock_guard lock(mutex_);
+  return overflowed_;
+}
+
+}  // namespace minisgl

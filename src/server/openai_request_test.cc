@@ -1,0 +1,233 @@
+#include "server/openai_request.h"
+
+#include <gtest/gtest.h>
+
+#include "server/fake_generator_for_test.h"
+#include "server/http_message.h"
+
+namespace minisgl {
+namespace {
+
+class OpenAiRequestTest : public testing::Test {
+ protected:
+  ApiRequest parse(Endpoint endpoint, const std::string& body) {
+    return parse_request(endpoint, body, generator_, rules_);
+  }
+  ApiRequest chat(const std::string& more) {
+    return parse(Endpoint::kChat, R"({"messages":[{"role":"user","content":"hi"}])" + more + "}");
+  }
+  ApiRequest completion(const std::string& more) {
+    return parse(Endpoint::kCompletion, R"({"prompt":"hi")" + more + "}");
+  }
+  // "status param: message", or "no error".
+  template <class Call>
+  std::string error_of(const Call& call) {
+    try {
+      call();
+    } catch (const StatusError& e) {
+      return std::to_string(e.status()) + " " + e.param() + ": " + e.what();
+    } catch (const RequestError& e) {
+      return "400 " + e.param() + ": " + e.what();
+    }
+    return "no error";
+  }
+  std::string chat_error(const std::string& more) {
+    return error_of([&] { chat(more); });
+  }
+  std::string completion_error(const std::string& more) {
+    return error_of([&] { completion(more); });
+  }
+  std::string prompt_error(const std::string& prompt) {
+    return error_of([&] { parse(Endpoint::kCompletion, "{\"prompt\":" + prompt + "}"); });
+  }
+
+  testing_util::FakeGenerator generator_;
+  RequestRules rules_{.served_name = "m", .accept_any_model = false};
+};
+
+TEST_F(OpenAiRequestTest, AbsentAndNullFieldsTakeOpenAisDefaults) {
+  for (const char* more : {"", R"(,"temperature":null,"top_p":null,"max_tokens":null,"n":null,
+      "max_completion_tokens":null,"stop":null,"stream":null,"stream_options":null,"seed":null,
+      "logprobs":null,"top_logprobs":null,"logit_bias":null,"response_format":null,"tools":null,
+      "tool_choice":null,"presence_penalty":null,"chat_template_kwargs":null,"model":null)"}) {
+    const ApiRequest r = chat(more);
+    EXPECT_EQ(r.model, "m");
+    EXPECT_EQ(r.param, "messages");
+    EXPECT_FALSE(r.stream);
+    EXPECT_FALSE(r.include_usage);
+    EXPECT_EQ(r.num_choices(), 1U);
+    EXPECT_EQ(r.sampling.temperature, 1.0);
+    EXPECT_EQ(r.sampling.top_p, 1.0);
+    EXPECT_EQ(r.sampling.top_k, -1);
+    EXPECT_EQ(r.sampling.max_tokens, -1) << "a chat goes on to the end of the context";
+    EXPECT_EQ(r.sampling.seed, std::nullopt);
+    EXPECT_EQ(std::get<MarkedText>(r.prompts[0]).text, "user:hi\nassistant:");
+  }
+  EXPECT_EQ(completion("").sampling.max_tokens, 16);
+  EXPECT_EQ(completion("").sampling.temperature, 1.0);
+}
+
+TEST_F(OpenAiRequestTest, GenerateHasUpstreamsDefaults) {
+  const ApiRequest r =
+      parse(Endpoint::kGenerate, R"({"prompt":"a","max_tokens":7,"ignore_eos":true})");
+  EXPECT_TRUE(r.stream);
+  EXPECT_EQ(r.sampling.temperature, 0.0);
+  EXPECT_EQ(r.sampling.max_tokens, 7);
+  EXPECT_TRUE(r.sampling.ignore_eos);
+}
+
+TEST_F(OpenAiRequestTest, EverySamplingFieldArrives) {
+  const SamplingParams s = chat(R"(,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"seed":-1,
+      "max_tokens":9,"stop":["a","b"],"stop_token_ids":[3,999],"ignore_eos":true)")
+                               .sampling;
+  EXPECT_EQ(s.temperature, 0.5);
+  EXPECT_EQ(s.top_p, 0.9);
+  EXPECT_EQ(s.top_k, 40);
+  EXPECT_EQ(s.min_p, 0.1);
+  EXPECT_EQ(s.seed, 0xffffffffffffffffU);
+  EXPECT_EQ(s.max_tokens, 9);
+  EXPECT_EQ(s.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(s.stop_token_ids, (std::vector<TokenId>{3, 999}));
+  EXPECT_TRUE(s.ignore_eos);
+  EXPECT_EQ(chat(R"(,"stop":"x")").sampling.stop, (std::vector<std::string>{"x"}));
+}
+
+TEST_F(OpenAiRequestTest, MaxCompletionTokensWinsOverItsOldName) {
+  EXPECT_EQ(chat(R"(,"max_tokens":9,"max_completion_tokens":3)").sampling.max_tokens, 3);
+  EXPECT_EQ(chat(R"(,"max_completion_tokens":3)").sampling.max_tokens, 3);
+  EXPECT_EQ(chat(R"(,"max_tokens":0)").sampling.max_tokens, 0);
+}
+
+TEST_F(OpenAiRequestTest, BadValuesAreRefusedAndNamed) {
+  EXPECT_EQ(chat_error(R"(,"max_tokens":"8")"),
+            "400 max_tokens: max_tokens must be an integer of at least 0, not \"8\"");
+  EXPECT_EQ(chat_error(R"(,"max_tokens":-1)"),
+            "400 max_tokens: max_tokens must be an integer of at least 0, not -1");
+  EXPECT_EQ(chat_error(R"(,"stream":"true")"),
+            "400 stream: stream must be true or false, not \"true\"");
+  EXPECT_EQ(chat_error(R"(,"temperature":-1)"),
+            "400 temperature: temperature must be a number from 0 to 2, not -1");
+  EXPECT_EQ(chat_error(R"(,"temperature":3)"),
+            "400 temperature: temperature must be a number from 0 to 2, not 3");
+  EXPECT_EQ(chat_error(R"(,"top_p":1.5)"),
+            "400 top_p: top_p must be a number from 0 to 1, not 1.5");
+  EXPECT_EQ(chat_error(R"(,"n":0)"), "400 n: n must be an integer from 1 to 128, not 0");
+  EXPECT_EQ(chat_error(R"(,"stop":["a",""])"),
+            "400 stop: stop must be a string or an array of strings that are not empty, not \"\"");
+  EXPECT_EQ(chat_error(R"(,"stop":5)"),
+            "400 stop: stop must be a string or an array of strings that are not empty, not 5");
+  EXPECT_EQ(
+      chat_error(
+          R"(,"stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])"),
+      "400 stop: stop has 17 strings, at most 16 are allowed");
+  EXPECT_EQ(chat_error(R"(,"stop_token_ids":[1000])"),
+            "400 stop_token_ids: stop_token_ids has 1000 where the model's token ids are integers "
+            "from 0 to 999");
+}
+
+TEST_F(OpenAiRequestTest, WhatIsNotSupportedIsRefusedAndNamedButItsNeutralValuePasses) {
+  const std::pair<const char*, const char*> refused[] = {
+      {"logprobs", "true"},
+      {"top_logprobs", "3"},
+      {"logit_bias", R"({"5":1})"},
+      {"presence_penalty", "0.5"},
+      {"frequency_penalty", "-1"},
+      {"repetition_penalty", "1.1"},
+      {"response_format", R"({"type":"json_object"})"},
+      {"tool_choice", "\"required\""},
+      {"echo", "true"},
+      {"best_of", "2"},
+      {"suffix", "\"x\""},
+      {"guided_json", "{}"},
+      {"functions", R"([{"name":"f"}])"}};
+  for (const auto& [field, value] : refused) {
+    const std::string error = completion_error(std::string(",\"") + field + "\":" + value);
+    EXPECT_TRUE(error.starts_with(std::string("400 ") + field + ": ")) << error;
+    EXPECT_TRUE(error.ends_with("is not supported; leave it out")) << error;
+  }
+  EXPECT_EQ(chat_error(R"(,"logprobs":false,"logit_bias":{},"presence_penalty":0,
+      "frequency_penalty":0.0,"repetition_penalty":1.0,"response_format":{"type":"text"},
+      "tool_choice":"auto","echo":false,"best_of":1,"suffix":"","functions":[],
+      "user":"u","unknown_field":{"a":1})"),
+            "no error");
+  EXPECT_TRUE(completion_error(R"(,"logprobs":0)").starts_with("400 logprobs"))
+      << "in completions 0 asks for them too";
+}
+
+TEST_F(OpenAiRequestTest, AnotherModelIsNotFoundUnlessAnyIsAccepted) {
+  EXPECT_EQ(chat_error(R"(,"model":"no-such")"),
+            "404 model: the model \"no-such\" is not served here; this server has \"m\"");
+  EXPECT_TRUE(chat_error(R"(,"model":"")").starts_with("404 model"));
+  EXPECT_EQ(chat(R"(,"model":"m")").model, "m");
+  rules_.accept_any_model = true;
+  EXPECT_EQ(chat(R"(,"model":"no-such")").model, "m") << "the reply names what really answered";
+}
+
+TEST_F(OpenAiRequestTest, FourFormsOfPrompts) {
+  const auto prompts = [&](const std::string& prompt) {
+    return parse(Endpoint::kCompletion, "{\"prompt\":" + prompt + "}").prompts;
+  };
+  using Ids = std::vector<TokenId>;
+  EXPECT_EQ(std::get<std::string>(prompts("\"a\"").at(0)), "a");
+  EXPECT_EQ(prompts(R"(["a","b"])").size(), 2U);
+  EXPECT_EQ(std::get<std::string>(prompts(R"(["a","b"])").at(1)), "b");
+  EXPECT_EQ(std::get<Ids>(prompts("[5,6.0]").at(0)), (Ids{5, 6}));
+  EXPECT_EQ(std::get<Ids>(prompts("[[5],[6,999]]").at(1)), (Ids{6, 999}));
+}
+
+TEST_F(OpenAiRequestTest, TokenIdsOutsideTheVocabularyAreRefused) {
+  for (const char* id :
+       {"1000", "-1", "4294967297", "1.5", "18446744073709551615", "\"5\"", "true"}) {
+    const std::string expected = std::string("400 prompt: prompt has ") + id +
+                                 " where the model's token ids are integers from 0 to 999";
+    EXPECT_EQ(prompt_error(std::string("[1,") + id + "]"), expected);
+  }
+  EXPECT_EQ(prompt_error("[999]"), "no error");
+}
+
+TEST_F(OpenAiRequestTest, EmptyAndMisshapenPromptsAreRefused) {
+  for (const char* prompt : {"[]", "[[]]", "[[1],[]]", "5", "{}", "null"})
+    EXPECT_TRUE(prompt_error(prompt).starts_with("400 prompt: prompt ")) << prompt;
+  EXPECT_NE(prompt_error("[[]]").find("found an array without token ids"), std::string::npos);
+}
+
+TEST_F(OpenAiRequestTest, ChatsTakeARawPromptInPlaceOfMessages) {
+  const ApiRequest r = parse(Endpoint::kChat, R"({"prompt":"raw"})");
+  EXPECT_EQ(std::get<std::string>(r.prompts.at(0)), "raw");
+  EXPECT_EQ(r.param, "prompt");
+  EXPECT_EQ(error_of([&] { parse(Endpoint::kChat, "{}"); }), "400 messages: messages is missing");
+}
+
+TEST_F(OpenAiRequestTest, TemplateVariablesAndToolsReachTheTemplate) {
+  const auto text = [&](const char* more) {
+    return std::get<MarkedText>(chat(more).prompts[0]).text;
+  };
+  EXPECT_EQ(text(R"(,"chat_template_kwargs":{"enable_thinking":false},"documents":[{"text":"d"}],
+                 "tools":[{"b":1,"a":2}],"add_generation_prompt":false)"),
+            "user:hi\ntools:[{\"b\":1,\"a\":2}]\n"
+            "kwargs:{\"enable_thinking\":false,\"documents\":[{\"text\":\"d\"}]}\n");
+  EXPECT_EQ(text(R"(,"tools":[{"a":2}],"tool_choice":"none")"), "user:hi\nassistant:");
+}
+
+TEST_F(OpenAiRequestTest, UsageOfAStreamIsAskedForInStreamOptions) {
+  EXPECT_TRUE(chat(R"(,"stream":true,"stream_options":{"include_usage":true})").include_usage);
+  EXPECT_FALSE(chat(R"(,"stream":true,"stream_options":{"include_usage":false})").include_usage);
+  EXPECT_FALSE(chat(R"(,"stream":true,"stream_options":{})").include_usage);
+  EXPECT_EQ(chat_error(R"(,"stream_options":{"include_usage":true})"),
+            "400 stream_options: stream_options is allowed only together with \"stream\": true");
+}
+
+TEST_F(OpenAiRequestTest, RepetitionsOfAPromptCountTheirSeedUp) {
+  const ApiRequest r = parse(Endpoint::kCompletion, R"({"prompt":["a","b"],"n":3,"seed":11})");
+  ASSERT_EQ(r.num_choices(), 6U);
+  const auto request = r.generate_request(4);  // prompt 1, repetition 1
+  EXPECT_EQ(std::get<std::string>(request.prompt), "b");
+  EXPECT_EQ(request.sampling.seed, 12U);
+  EXPECT_EQ(r.generate_request(3).sampling.seed, 11U);
+  EXPECT_EQ(completion_error(R"(,"n":129)"), "400 n: n must be an integer from 1 to 128, not 129");
+  EXPECT_EQ(error_of([&] { parse(Endpoint::kCompletion, R"({"prompt":["a","b"],"n":65})"); }),
+            "400 prompt: 2 prompts with n = 65 are 130 answers; one request may ask for 128");
+}
+
+}  // namespace
+}  // namespace minisgl

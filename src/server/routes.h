@@ -1,0 +1,57 @@
+// Which path does what.
+
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "llm/generator.h"
+#include "minisgl/server.h"
+#include "server/exchange.h"
+#include "server/http_message.h"
+
+namespace minisgl {
+
+/// Thread safety: all members may be called by any thread.
+class Routes {
+ public:
+  /// A whole reply, or an answer that has begun.
+  using Outcome = std::variant<HttpReply, RunningAnswer>;
+
+  /// `generator` must outlive this.
+  Routes(Generator& generator, const ServerOptions& options);
+
+  /// True for requests that may take long to begin (parsing, rendering, tokenizing): to be handled
+  /// on a worker thread.
+  static bool is_slow(const HttpRequest& request);
+
+  /// Never throws: what goes wrong becomes a reply with OpenAI's error object. `notify`: as for
+  /// Exchange. HEAD is answered as GET is: the caller leaves the body out.
+  Outcome handle(const HttpRequest& request, std::function<void()> notify);
+
+ private:
+  Outcome dispatch(const HttpRequest& request, std::function<void()> notify);
+  Outcome generate(Endpoint endpoint, const HttpRequest& request, std::function<void()> notify);
+  HttpReply models() const;
+  HttpReply model(std::string_view encoded_id) const;
+  HttpReply health() const;
+  std::string model_card() const;
+  std::string unique_id(const char* prefix);
+
+  Generator& generator_;
+  const RequestRules rules_;
+  const std::size_t max_requests_;
+  const std::size_t max_backlog_bytes_;
+  const std::int64_t started_;  // seconds since 1970
+  const std::uint64_t id_salt_;
+  std::atomic<std::uint64_t> num_ids_{0};
+  std::shared_ptr<std::atomic<std::size_t>> num_running_;
+};
+
+}  // namespace minisgl
