@@ -44,7 +44,7 @@ logged() {
   shift
   "$@" > "${log}" 2>&1 < /dev/null &
   pid=$!
-  # A signal must not leave a compiler or apt behind.
+  # It does not get the terminal's Ctrl-C, as all that bash starts in the background.
   trap 'kill "${pid}" 2> /dev/null || true; wait "${pid}" 2> /dev/null || true; exit 130' INT TERM
   while kill -0 "${pid}" 2> /dev/null; do
     sleep 0.5
@@ -86,8 +86,8 @@ build() {
   if [[ ! -f "${dir}/build.ninja" || CMakePresets.json -nt "${dir}/build.ninja" ]]; then
     logged "configure-${preset}" cmake --preset "${preset}"
   fi
-  logged "build-${preset}" cmake --build "${dir}" --parallel "$(build_jobs)" ${1:+--target "$@"}
-  note "$(du --human-readable --summarize "${dir}" | cut -f1) in ${dir}/"
+  # Not through cmake --build: ninja ends its compilers when it is told to end, cmake does not.
+  logged "build-${preset}" ninja -C "${dir}" -j "$(build_jobs)" "$@"
 }
 
 # made FILE KEY: true when FILE says that KEY is what it was made from. remember FILE KEY writes it.

@@ -69,11 +69,12 @@ ensure_packages() {
   fi
 
   if [[ "$(id -u)" != 0 ]]; then
-    if [[ -z "$(command -v sudo)" ]] || { [[ ! -t 0 ]] && ! sudo -n true 2> /dev/null; }; then
+    if [[ -z "$(command -v sudo)" ]] || { [[ ! -t 0 ]] && ! sudo -n -v 2> /dev/null; }; then
       fail 'these packages are missing, and neither root nor sudo is available to install them.' \
         'Ask an administrator to run:' "  apt-get install ${missing}"
     fi
     as_root=(sudo)
+    sudo -v  # asks for the password now, while the terminal is free
   fi
   note "installing ${missing}"
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes
