@@ -262,7 +262,7 @@ void RadixCache::check_integrity() const {
     check(node.num_locks == locks, "radix cache, invariant 4: node ", id, " counts ", node.num_locks,
           " locks, not ", locks);
   }
-  std::set<PageId> seen;
+  std::vector<bool> seen;
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
     const Node& node = nodes_[id];
     in_use += node.in_use ? 1 : 0;
@@ -272,7 +272,10 @@ void RadixCache::check_integrity() const {
     (node.num_locks > 0 ? sizes.protected_pages : sizes.evictable_pages) +=
         static_cast<std::int64_t>(node.pages.size());
     for (const PageId page : node.pages) {
-      check(seen.insert(page).second, "radix cache, invariant 8: page ", page.value, " is there twice");
+      const auto index = static_cast<std::size_t>(page.value);
+      if (index >= seen.size()) seen.resize(2 * index + 1);
+      check(!seen[index], "radix cache, invariant 8: page ", page.value, " is there twice");
+      seen[index] = true;
     }
   }
   check(in_use == num_reached && in_use + unused_.size() == nodes_.size(),

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -70,6 +71,12 @@ class Inbox {
   void wait() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return stopping_ || !messages_.empty(); });
+  }
+
+  /// As wait(), but at most `time`; false if nothing came.
+  bool wait_for(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return ready_.wait_for(lock, time, [&] { return stopping_ || !messages_.empty(); });
   }
 
   /// Everything pushed so far, in order; returns at once.

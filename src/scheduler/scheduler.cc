@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <deque>
 #include <exception>
 #include <map>
@@ -31,6 +32,10 @@ SchedulerConfig checked_config(SchedulerConfig config) {
   std::sort(config.eos_ids.begin(), config.eos_ids.end());
   return config;
 }
+
+/// The ledgers are verified only after a pause: a client that answers at once must not wait for it
+/// (50 ms for a pool of a million pages, all cached).
+constexpr std::chrono::milliseconds kIdleDelay{200};
 
 std::uint64_t random_seed() {
   std::random_device device;
@@ -143,6 +148,7 @@ void Scheduler::Impl::run() {
     while (step()) {
     }
     if (inbox_.stopping()) return;
+    if (inbox_.wait_for(kIdleDelay)) continue;
     idle();
     inbox_.wait();
   }

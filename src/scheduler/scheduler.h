@@ -20,7 +20,7 @@ struct SchedulerConfig {
   std::string prefix_cache = "radix";         ///< or "naive"
   bool overlap = true;                        ///< plan step i + 1 while step i runs
   std::vector<TokenId> eos_ids = {};          ///< end an answer, unless it ignores them
-  bool check_integrity = true;                ///< verify the ledgers whenever idle
+  bool check_integrity = true;                ///< verify the ledgers when idle
   /// From which requests without a seed of their own get one, each another; a number from the system
   /// when unset. Ranks of one group need the same.
   std::optional<std::uint64_t> seed = std::nullopt;

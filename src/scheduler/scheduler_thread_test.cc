@@ -110,6 +110,22 @@ TEST_P(SchedulerThreadTest, ManyThreadsSubmitAndAbortAndEveryRequestIsAnsweredRi
   EXPECT_EQ(stats.locked_pages, 0);
 }
 
+TEST_P(SchedulerThreadTest, AfterALongPauseTheLoopGoesOn) {
+  FakeExecutor executor(kLimits, hashing_model(kVocab), 4);
+  Answers answers;
+  Scheduler scheduler(executor, {.prefill_budget_tokens = 32, .overlap = GetParam()},
+                      [&](auto events) { answers.take(events); });
+  std::thread loop([&] { scheduler.run(); });
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    scheduler.submit({RequestId{id}, {1, 2, 3}, {.max_tokens = 5}});
+    EXPECT_EQ(answers.wait_for_end(RequestId{id}).finish, FinishReason::kLength);
+    // Longer than the loop waits before it verifies its ledgers (200 ms) and sleeps.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
+  scheduler.stop();
+  loop.join();
+}
+
 TEST_P(SchedulerThreadTest, StopWhileThreadsSubmitLeavesNobodyWaiting) {
   FakeExecutor executor(kLimits, hashing_model(kVocab), 2);
   executor.ids_are_ordered = false;
