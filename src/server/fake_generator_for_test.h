@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "llm/generator.h"
+#include "tokenizer/chat_messages.h"
 
 namespace minisgl::testing_util {
 
@@ -91,7 +92,7 @@ class FakeGenerator final : public Generator {
                          const nlohmann::ordered_json& tools, const nlohmann::ordered_json& kwargs,
                          bool add_generation_prompt) const override {
     std::string text;
-    for (const auto& m : messages)
+    for (const auto& m : normalise_messages(messages))
       text += m["role"].get<std::string>() + ":" + m["content"].get<std::string>() + "\n";
     if (!tools.is_null()) text += "tools:" + tools.dump() + "\n";
     if (!kwargs.empty()) text += "kwargs:" + kwargs.dump() + "\n";

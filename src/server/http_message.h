@@ -35,8 +35,8 @@ class StatusError : public RequestError {
   int status_;
 };
 
-/// {"error":{"message","type","param","code"}} for a status of 400 or more; empty `param` and `code`
-/// become null. `type` is invalid_request_error below 500, unavailable_error for 503, else
+/// {"error":{"message","type","param","code"}} for a status of 400 or more; empty `param` and
+/// `code` become null. `type` is invalid_request_error below 500, unavailable_error for 503, else
 /// server_error. Bytes that are not UTF-8 become U+FFFD.
 std::string error_json(int status, const std::string& message, const std::string& param = "",
                        const std::string& code = "");

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "server/chat_messages.h"
 #include "server/http_message.h"
 #include "server/json.h"
 
@@ -172,7 +171,7 @@ void read_chat(const Fields& fields, const Generator& generator, ApiRequest& req
       given != nullptr && !given->empty() && (choice == nullptr || *choice != "none"))
     tools = *given;
   request.prompts.emplace_back(generator.render_chat(
-      normalize_messages(*messages), tools, kwargs, fields.boolean("add_generation_prompt", true)));
+      *messages, tools, kwargs, fields.boolean("add_generation_prompt", true)));
 }
 
 // A string, an array of strings, an array of token ids, or an array of arrays of token ids.

@@ -1,5 +1,5 @@
-// A plain blocking HTTP client and a running server, for the server's tests: what the client sees is
-// what was sent.
+// A plain blocking HTTP client and a running server, for the server's tests: what the client sees
+// is what was sent.
 
 #pragma once
 
