@@ -73,13 +73,13 @@ void pack_block_tile(const TileLayout& layout, const std::byte* const* rows, std
   }
 }
 
-void pack_float_tile(const TileLayout& layout, const std::byte* const* rows, std::int64_t cols,
-                     std::byte* out) {
-  const int bytes = layout.code_bits / 8;
-  for (int r = 0; r < kTileRows; ++r) {
-    if (rows[r] == nullptr) continue;
-    for (std::int64_t k = 0; k < cols; ++k)
-      std::memcpy(out + (k * kTileRows + r) * bytes, rows[r] + k * bytes, bytes);
+/// Column by column: what is written in order is worth more than what is read in order.
+template <std::size_t kBytes>
+void pack_float_tile(const std::byte* const* rows, std::int64_t cols, std::byte* out) {
+  for (std::int64_t k = 0; k < cols; ++k) {
+    for (int r = 0; r < kTileRows; ++r, out += kBytes) {
+      if (rows[r] != nullptr) std::memcpy(out, rows[r] + k * kBytes, kBytes);
+    }
   }
 }
 
@@ -218,7 +218,8 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
       for (std::int64_t r = 0; r < count; ++r)
         std::memcpy(out + r * row_bytes, sources[r], row_bytes);
     } else if (packing == Packing::kFloat) {
-      cpu::pack_float_tile(layout, sources, cols, out);
+      layout.code_bits == 32 ? cpu::pack_float_tile<4>(sources, cols, out)
+                             : cpu::pack_float_tile<2>(sources, cols, out);
     } else {
       cpu::pack_block_tile(layout, sources, cols, out);
     }
