@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "llm/local_generator.h"
+#include "tokenizer/chat_messages.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -92,7 +93,8 @@ Command add_render(CLI::App& app) {
     if (tokenizer->chat_template().empty()) throw Error(*model + " has no chat template");
     const ChatTemplate chat_template(tokenizer->chat_template());
     ChatInput input;
-    input.messages = chat_template.normalise_messages(json["messages"]);
+    input.messages =
+        normalise_messages(json["messages"], {.developer_as_system = !chat_template.knows_role("developer")});
     if (json.contains("tools")) input.tools = json["tools"];
     if (json.contains("documents")) input.documents = json["documents"];
     if (json.contains("chat_template_kwargs") && json["chat_template_kwargs"].is_object())

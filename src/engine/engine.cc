@@ -143,7 +143,7 @@ std::int64_t Engine::kv_pool_bytes() const { return kv_pool_->bytes(); }
 
 /// Runs the largest step on a stream that drops all work and counts what it takes.
 std::int64_t Engine::plan_scratch_bytes() {
-  const std::unique_ptr<CpuStream> dry = CpuStream::make_dry();
+  const std::unique_ptr<CpuStream> dry = CpuStream::make_dry(config_.num_threads);
   ScratchArena counting;
   const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
   Batch largest;

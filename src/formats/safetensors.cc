@@ -232,6 +232,8 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) : folder_(folder) {
     throw Error(folder.string() + ": no *.safetensors file" +
                 (others.empty() ? "" : "; it has " + others) +
                 " (a GGUF file is given by its own path, other formats must be converted)");
+  // transformers reads model.safetensors and nothing beside it when there is no index.
+  if (const fs::path single = folder_ / "model.safetensors"; fs::exists(single)) paths = {single};
   std::sort(paths.begin(), paths.end());
   if (paths.size() > 1)
     std::erase_if(paths,

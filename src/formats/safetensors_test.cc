@@ -276,6 +276,15 @@ TEST_F(SafetensorsTest, WithoutAnIndexAllFilesCountExceptTheConsolidatedCopy) {
   EXPECT_THAT(folder_error(), HasSubstr("model-3.safetensors: tensor 'a' is also in"));
 }
 
+TEST_F(SafetensorsTest, WithoutAnIndexNothingBesideTheSingleFileCounts) {
+  write_scalar("model.safetensors", "a", 1);
+  write_scalar("model-old.safetensors", "a", 99);
+  write("golden.safetensors", "not read at all");
+  const SafetensorsFolder folder(folder_);
+  EXPECT_EQ(folder.tensors().size(), 1U);
+  EXPECT_EQ(value_of(folder, "a"), 1.0F);
+}
+
 TEST_F(SafetensorsTest, AFolderWithoutWeightsTellsWhatItHas) {
   EXPECT_THAT(folder_error(), HasSubstr("no *.safetensors file (a GGUF file is given"));
   write("pytorch_model.bin", "x");

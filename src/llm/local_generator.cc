@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "kernels/simd.h"
+#include "tokenizer/chat_messages.h"
 
 namespace minisgl {
 namespace {
@@ -136,7 +137,7 @@ MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages, c
     throw RequestError("the model has no chat template that can be used; send a prompt to /v1/completions instead",
                        "messages");
   ChatInput input;
-  input.messages = chat_template_->normalise_messages(messages);
+  input.messages = normalise_messages(messages, {.developer_as_system = !chat_template_->knows_role("developer")});
   input.tools = tools;
   if (kwargs.is_object()) input.kwargs = kwargs;
   input.add_generation_prompt = add_generation_prompt;

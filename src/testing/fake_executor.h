@@ -23,13 +23,13 @@ namespace minisgl::testing_util {
 /// The next token, a pure function of all tokens before it.
 using TokenModel = std::function<TokenId(std::span<const TokenId> history)>;
 
-/// Draws every token from the history that it finds in a pool of its own: a step writes its tokens to
-/// the locations that the page table named at launch, and reads the history back from there. So a page
-/// that two requests share by mistake, that was freed too early or that holds an older prompt changes
-/// the answer, as it would with keys and values.
+/// Draws every token from the history that it finds in a pool of its own: a step writes its tokens
+/// to the locations that the page table named at launch, and reads the history back from there. So
+/// a page that two requests share by mistake, that was freed too early or that holds an older
+/// prompt changes the answer, as it would with keys and values.
 ///
-/// A step is run when it is collected, when the next one is launched or when that one is collected, by
-/// a draw from `seed`: what the scheduler changes between launch and collection must not matter.
+/// A step is run when it is collected, when the next one is launched or when that one is collected,
+/// by a draw from `seed`: what the scheduler changes between launch and collection must not matter.
 ///
 /// launch() throws Error if the batch breaks the contract of core/batch.h and engine/executor.h.
 class FakeExecutor final : public Executor {
@@ -46,7 +46,8 @@ class FakeExecutor final : public Executor {
 
   void launch(Batch& batch) override {
     check(launched_.size() < 2, "contract: a third step in flight");
-    std::fill(tokens_.begin(), tokens_.end(), kStale);  // the span that collect() returned ends here
+    std::fill(tokens_.begin(), tokens_.end(),
+              kStale);  // the span that collect() returned ends here
     if (random_.below(2) == 0) run_all();
     check_contract(batch);
     launched_.push_back(make_job(batch));
@@ -71,11 +72,11 @@ class FakeExecutor final : public Executor {
 
   std::int64_t num_launched = 0, num_collected = 0;
   std::int64_t max_step_tokens_seen = 0, max_rows_seen = 0;
-  std::int64_t num_mixed = 0;             ///< steps with both kinds of row
-  std::int64_t fail_at_launch = -1;       ///< the launch that throws, counted from 1
-  std::int64_t fail_at_collect = -1;      ///< the collection that throws
-  bool ids_are_ordered = true;            ///< check that rows are in order of request id
-  std::string* log = nullptr;             ///< every batch is appended
+  std::int64_t num_mixed = 0;         ///< steps with both kinds of row
+  std::int64_t fail_at_launch = -1;   ///< the launch that throws, counted from 1
+  std::int64_t fail_at_collect = -1;  ///< the collection that throws
+  bool ids_are_ordered = true;        ///< check that rows are in order of request id
+  std::string* log = nullptr;         ///< every batch is appended
   std::map<std::uint64_t, std::vector<SampleRow>> samples;  ///< by request
 
  private:
@@ -172,7 +173,8 @@ class FakeExecutor final : public Executor {
       const bool decode = i < batch.num_decode;
       if (decode) {
         check(row.extend_len() == 1 && last_device_len_[row.row.value] == row.cached_len,
-              "contract: decode row at ", row.cached_len, " after ", last_device_len_[row.row.value]);
+              "contract: decode row at ", row.cached_len, " after ",
+              last_device_len_[row.row.value]);
       }
       last_device_len_[row.row.value] = row.device_len;
       for (int k = 0; k < row.extend_len(); ++k) {
@@ -190,7 +192,8 @@ class FakeExecutor final : public Executor {
     }
   }
 
-  void check_locations(const PageTable& table, const BatchRow& row, std::set<TokenLoc>& written) const {
+  void check_locations(const PageTable& table, const BatchRow& row,
+                       std::set<TokenLoc>& written) const {
     const std::span<const TokenLoc> locs = table.row(row.row);
     for (int position = 0; position < row.device_len; ++position) {
       const TokenLoc loc = locs[position];
@@ -229,7 +232,8 @@ class FakeExecutor final : public Executor {
 inline TokenModel hashing_model(std::int32_t vocab_size) {
   return [vocab_size](std::span<const TokenId> history) {
     std::uint64_t state = 1469598103934665603U;
-    for (const TokenId token : history) state = (state ^ static_cast<std::uint64_t>(token)) * 1099511628211U;
+    for (const TokenId token : history)
+      state = (state ^ static_cast<std::uint64_t>(token)) * 1099511628211U;
     return static_cast<TokenId>((state >> 20) % static_cast<std::uint64_t>(vocab_size));
   };
 }

@@ -79,7 +79,8 @@ class Harness {
     const auto& [prompt, sampling] = requests_.at(id.value);
     Answer answer;
     std::vector<TokenId> history = prompt;
-    const auto most = std::min<std::int64_t>(sampling.max_tokens, room_ - static_cast<int>(prompt.size()));
+    const auto most =
+        std::min<std::int64_t>(sampling.max_tokens, room_ - static_cast<int>(prompt.size()));
     answer.finish = FinishReason::kLength;
     while (static_cast<std::int64_t>(answer.tokens.size()) < most) {
       const TokenId token = model_(history);
@@ -141,7 +142,8 @@ class Harness {
 };
 
 /// `count` tokens of `random`, each in [1, vocab_size): 0 is left for end-of-sequence.
-inline std::vector<TokenId> draw_prompt(Random& random, std::int64_t count, std::int32_t vocab_size = 97) {
+inline std::vector<TokenId> draw_prompt(Random& random, std::int64_t count,
+                                        std::int32_t vocab_size = 97) {
   std::vector<TokenId> tokens;
   for (std::int64_t i = 0; i < count; ++i) {
     tokens.push_back(static_cast<TokenId>(random.between(1, vocab_size - 1)));
