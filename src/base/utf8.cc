@@ -53,8 +53,7 @@ Utf8Char decode_utf8(std::string_view text, std::size_t pos) {
   char32_t code_point = first & (0x3FU >> lead.trailing);
   for (int i = 1; i <= lead.trailing; ++i) {
     const auto length = static_cast<std::uint8_t>(i);
-    if (pos + length >= text.size())
-      return {kReplacementCharacter, length, Utf8Status::kTruncated};
+    if (pos + length >= text.size()) return {kReplacementCharacter, length, Utf8Status::kTruncated};
     const unsigned char byte = byte_at(pos + length);
     const unsigned char low = i == 1 ? lead.low : 0x80;
     const unsigned char high = i == 1 ? lead.high : 0xBF;

@@ -51,7 +51,9 @@ TEST(Utf8Test, EachMaximalSubpartBecomesOneReplacementCharacter) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", replaced(8, "A")},
       {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", replaced(8, "A")},
-      {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", replaced(5, "A\xEF\xBF\xBD\xEF\xBF\xBD" "B")},
+      {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", replaced(5,
+                                                        "A\xEF\xBF\xBD\xEF\xBF\xBD"
+                                                        "B")},
       {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", replaced(4, "A")},
       {"\xE4\xBD", kFffd},
       {"\xF0\x9F\xAB", kFffd},

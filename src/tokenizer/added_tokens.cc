@@ -21,7 +21,7 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
     : tokens_(std::move(tokens)), nodes_(1), begins_(256, false) {
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& content = tokens_[i].content;
-    if (content.empty()) continue;
+    if (content.empty() || !is_valid_utf8(content)) continue;
     begins_[static_cast<unsigned char>(content[0])] = true;
     std::int32_t node = 0;
     for (const char c : content) {

@@ -27,7 +27,8 @@ struct AddedToken {
 /// Source: the rules of Hugging Face tokenizers' added_vocabulary.
 class AddedTokenFinder {
  public:
-  /// `tokens` with empty content are not searched.
+  /// Tokens whose content is empty or not well-formed UTF-8 are not searched: what lies between
+  /// matches in well-formed text is then well-formed too.
   explicit AddedTokenFinder(std::vector<AddedToken> tokens = {});
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }

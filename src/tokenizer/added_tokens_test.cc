@@ -62,6 +62,11 @@ TEST(AddedTokensTest, TheLongestOfThoseThatBeginLeftmostIsTaken) {
   EXPECT_EQ(mark(AddedTokenFinder(), "<|u|>"), "<|u|>");
 }
 
+TEST(AddedTokensTest, PartsOfCharactersAreNotSearched) {
+  const AddedTokenFinder finder({{.id = 1, .content = "\xC3"}, {.id = 2, .content = "\xA9 x"}});
+  EXPECT_EQ(mark(finder, "é x"), "é x");
+}
+
 TEST(AddedTokensTest, WhereTheLongestIsRefusedAShorterOrALaterOneIsTaken) {
   const AddedTokenFinder finder = make_finder();
   const auto refuse = [](TokenId id) {

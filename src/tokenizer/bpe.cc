@@ -112,7 +112,8 @@ void Bpe::merge(std::vector<TokenId>& ids, BpeScratch& scratch) const {
 std::size_t Bpe::merge_short(TokenId* ids, std::size_t count) const {
   if (count < 2) return count;
   std::array<Merge, kShortWord> pairs;  // NOLINT: of (i, i + 1), filled as far as it is read
-  for (std::size_t i = 0; i + 1 < count; ++i) pairs[i] = vocabulary_.merges.find(ids[i], ids[i + 1]);
+  for (std::size_t i = 0; i + 1 < count; ++i)
+    pairs[i] = vocabulary_.merges.find(ids[i], ids[i + 1]);
   while (count >= 2) {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < count; ++i)
@@ -132,8 +133,8 @@ std::size_t Bpe::merge_short(TokenId* ids, std::size_t count) const {
 // A heap of (rank, position) over a linked list. An entry is stale when the pair that it was made
 // for is gone: its left symbol was merged away, or the pair there has another rank now.
 std::size_t Bpe::merge_long(TokenId* ids, std::size_t count, BpeScratch& scratch) const {
-  check(count < static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
-        "a word of ", count, " symbols is too long");
+  check(count < static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()), "a word of ",
+        count, " symbols is too long");
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
   symbols.resize(count);

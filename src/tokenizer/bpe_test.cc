@@ -28,9 +28,8 @@ BpeVocabulary make_vocabulary(const std::vector<std::string>& tokens,
   vocabulary.merges = MergeTable(merges.size());
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const auto& [left, right] = merges[i];
-    vocabulary.merges.add(
-        vocabulary.tokens.find(left), vocabulary.tokens.find(right),
-        {static_cast<std::uint32_t>(i), vocabulary.tokens.find(left + right)});
+    vocabulary.merges.add(vocabulary.tokens.find(left), vocabulary.tokens.find(right),
+                          {static_cast<std::uint32_t>(i), vocabulary.tokens.find(left + right)});
   }
   return vocabulary;
 }
@@ -92,7 +91,7 @@ TEST(BpeTest, CharactersWithoutATokenFallBackToTheirBytesOrToUnknown) {
   EXPECT_EQ(encode(bpe, "a\xC3\xA7"), (Ids{1, 0})) << "one byte of the two has no token";
 }
 
-// Oracle: the definition, word for word: find the pair of lowest rank, leftmost of several, join it.
+// Oracle: the definition itself: find the pair of lowest rank, leftmost of several, join it.
 Ids merge_naively(Ids ids, const MergeTable& merges) {
   while (true) {
     std::size_t best = ids.size();
@@ -126,8 +125,8 @@ BpeVocabulary random_vocabulary(Random& random, int letters, int merges) {
     pairs.emplace_back(left, right);
   }
   for (std::size_t i = pairs.size(); i > 1; --i)
-    std::swap(pairs[i - 1], pairs[static_cast<std::size_t>(random.below(
-                                static_cast<std::int64_t>(i)))]);
+    std::swap(pairs[i - 1],
+              pairs[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(i)))]);
   return make_vocabulary(tokens, pairs);
 }
 

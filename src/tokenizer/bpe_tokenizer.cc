@@ -107,8 +107,7 @@ std::vector<TokenId> BpeTokenizer::encode(std::string_view text, EncodeOptions o
   } else {
     encode_parts(replace_ill_formed(text), encoding);
   }
-  if (options.add_special)
-    encoding.ids.insert(encoding.ids.end(), suffix_.begin(), suffix_.end());
+  if (options.add_special) encoding.ids.insert(encoding.ids.end(), suffix_.begin(), suffix_.end());
   return std::move(encoding.ids);
 }
 
@@ -168,8 +167,8 @@ std::vector<Span> BpeTokenizer::spans_after_normalizer(std::string_view raw, std
   const auto border = [&](std::size_t at, bool is_end) {
     if (text.data() == raw.data()) return at;
     const std::string_view before = normalizer_.apply(raw.substr(0, at), buffer);
-    const auto same = static_cast<std::size_t>(
-        std::ranges::mismatch(before, text).in1 - before.begin());
+    const auto same =
+        static_cast<std::size_t>(std::ranges::mismatch(before, text).in1 - before.begin());
     if (same == before.size() || !is_end) return same;
     const std::string_view after = normalizer_.apply(raw.substr(at), buffer);
     std::size_t same_after = 0;
@@ -198,7 +197,8 @@ void BpeTokenizer::encode_words(std::string_view text, bool at_start, Encoding& 
 std::vector<std::string> BpeTokenizer::split(std::string_view text) const {
   std::string normalized;
   PreTokenizer::Pieces pieces;
-  pre_tokenizer_.run(normalizer_.apply(text, normalized), /*at_start=*/true, pieces);
+  const std::string well_formed = replace_ill_formed(text);
+  pre_tokenizer_.run(normalizer_.apply(well_formed, normalized), /*at_start=*/true, pieces);
   std::vector<std::string> words;
   for (const TextRange piece : pieces.pieces)
     words.emplace_back(pieces.text.substr(piece.begin, piece.end - piece.begin));

@@ -27,8 +27,8 @@ struct BpeTokenizerParts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
 
-  std::vector<TokenId> prefix;  ///< what add_special puts in front
-  std::vector<TokenId> suffix;  ///< and behind
+  std::vector<TokenId> prefix;       ///< what add_special puts in front
+  std::vector<TokenId> suffix;       ///< and behind
   bool strip_leading_space = false;  ///< decode() drops one space at the start of the text
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;

@@ -24,7 +24,10 @@ TEST(ByteLevelTest, EveryByteHasACharacterOfItsOwnAndComesBack) {
 }
 
 TEST(ByteLevelTest, SpellsBytesAsGpt2Does) {
-  EXPECT_EQ(to_byte_level(" a\n"), "\xC4\xA0" "a" "\xC4\x8A");  // U+0120, U+010A
+  EXPECT_EQ(to_byte_level(" a\n"),
+            "\xC4\xA0"
+            "a"
+            "\xC4\x8A");  // U+0120, U+010A
   EXPECT_EQ(byte_to_character(0x7F), 0x121U);
   EXPECT_EQ(byte_to_character(0xA0), 0x142U);
   EXPECT_EQ(byte_to_character(0xAD), 0x143U);
@@ -32,9 +35,9 @@ TEST(ByteLevelTest, SpellsBytesAsGpt2Does) {
 }
 
 TEST(ByteLevelTest, RefusesCharactersOutsideTheAlphabetAndLeavesTheOutputAsItWas) {
-  for (const std::string& text : {std::string("a b"), std::string("a\xC5\x84"),  // U+0144
-                                  std::string("a\xE2\x96\x81"), std::string("a\xFF"),
-                                  std::string("a\xC4")}) {
+  for (const std::string& text :
+       {std::string("a b"), std::string("a\xC5\x84"),  // U+0144
+        std::string("a\xE2\x96\x81"), std::string("a\xFF"), std::string("a\xC4")}) {
     std::string out = "kept";
     EXPECT_FALSE(append_byte_level(text, out)) << testing::PrintToString(text);
     EXPECT_EQ(out, "kept");

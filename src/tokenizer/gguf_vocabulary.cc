@@ -14,15 +14,35 @@ namespace minisgl {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-constexpr std::string_view kGpt2 = "";  // ByteLevel's own pattern
+constexpr std::string_view kGpt2 = "";                   // ByteLevel's own pattern
+// clang-format off: one alternative a line
 constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
+    R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
+    R"(|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
+    R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
+    R"(|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// clang-format on
 
 struct Entry {
   std::string_view name;
@@ -78,8 +98,8 @@ void read_tokens(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuild
   if (file.find("tokenizer.ggml.token_type") != nullptr)
     types = file.get_ints("tokenizer.ggml.token_type");
   if (!types.empty() && types.size() != tokens.size())
-    throw Error("tokenizer.ggml.token_type has " + std::to_string(types.size()) +
-                " entries for " + std::to_string(tokens.size()) + " tokens");
+    throw Error("tokenizer.ggml.token_type has " + std::to_string(types.size()) + " entries for " +
+                std::to_string(tokens.size()) + " tokens");
   std::size_t bytes = 0;
   for (const std::string& token : tokens) bytes += token.size();
   parts.vocabulary.tokens.reserve(tokens.size(), bytes);
@@ -87,8 +107,7 @@ void read_tokens(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuild
     const auto id = static_cast<TokenId>(i);
     const std::int64_t type = types.empty() ? 1 : types[i];
     if (type == kControl || type == kUnknown || type == kUserDefined) {
-      builder.add_added_token(
-          {.id = id, .content = tokens[i], .special = type != kUserDefined});
+      builder.add_added_token({.id = id, .content = tokens[i], .special = type != kUserDefined});
     } else if (type == kUnused) {
       parts.vocabulary.tokens.add(id, "", /*findable=*/false);  // padding: stands for nothing
     } else {
@@ -138,8 +157,7 @@ void read_prefix_and_suffix(const GgufFile& file, bool default_add_bos, BpeToken
 
 BpeTokenizerParts read_byte_level(const GgufFile& file) {
   const auto pre = file.find_string("tokenizer.ggml.pre");
-  if (!pre)
-    log::warning("{} does not name its pre-tokenizer: using GPT-2's", file.path().string());
+  if (!pre) log::warning("{} does not name its pre-tokenizer: using GPT-2's", file.path().string());
   GgufPreTokenizer rules = gguf_pre_tokenizer(pre.value_or("default"));
   BpeTokenizerParts parts;
   VocabularyBuilder builder(parts, /*byte_level=*/true, file.path().filename().string());
@@ -186,8 +204,7 @@ void read_scores(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuild
     }
   }
   builder.reserve_merges(joins.size());
-  for (const Join& join : joins)
-    parts.vocabulary.merges.add(join.left, join.right, join.merge);
+  for (const Join& join : joins) parts.vocabulary.merges.add(join.left, join.right, join.merge);
 }
 
 // Source: llama.cpp's llm_tokenizer_spm for what the keys mean.

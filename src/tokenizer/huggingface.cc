@@ -161,7 +161,8 @@ BpeTokenizerParts parse_tokenizer_json(std::string_view text) {
 
   const DecoderRules rules = read_decoder(file);
   if (rules.byte_level != pre_tokenizer.byte_level)
-    throw Error("tokenizer.json: either both or neither of pre_tokenizer and decoder may be ByteLevel");
+    throw Error(
+        "tokenizer.json: either both or neither of pre_tokenizer and decoder may be ByteLevel");
   if (!rules.byte_level) decode_spellings(parts, rules.replace, rules.byte_fallback);
   parts.strip_leading_space = rules.strip_leading_space;
   return parts;
@@ -170,7 +171,8 @@ BpeTokenizerParts parse_tokenizer_json(std::string_view text) {
 void parse_tokenizer_config(std::string_view text, BpeTokenizerParts& parts) {
   simdjson::dom::parser parser;
   const Element config = parse(parser, text, kConfig);
-  if (const auto added = json::find<simdjson::dom::object>(config, "added_tokens_decoder", kConfig)) {
+  if (const auto added =
+          json::find<simdjson::dom::object>(config, "added_tokens_decoder", kConfig)) {
     VocabularyBuilder builder(parts, parts.byte_level, std::string(kConfig));
     for (const auto entry : *added) {
       std::int64_t id = 0;
@@ -196,17 +198,20 @@ void parse_tokenizer_config(std::string_view text, BpeTokenizerParts& parts) {
 std::unique_ptr<Tokenizer> load_huggingface_tokenizer(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kFile;
   if (!std::filesystem::exists(file))
-    throw Error(folder.string() + " has no tokenizer.json, the only vocabulary file of such a folder"
+    throw Error(folder.string() +
+                " has no tokenizer.json, the only vocabulary file of such a folder"
                 " that is supported");
   try {
     BpeTokenizerParts parts = parse_tokenizer_json(read_file(file));
     for (const std::string_view name : {kConfig, std::string_view("special_tokens_map.json")})
-      if (std::filesystem::exists(folder / name)) parse_tokenizer_config(read_file(folder / name), parts);
+      if (std::filesystem::exists(folder / name))
+        parse_tokenizer_config(read_file(folder / name), parts);
     if (parts.eos != kNoToken) parts.end_ids.push_back(parts.eos);
     // Newer folders have the template in a file of its own, which then counts.
     if (std::filesystem::exists(folder / "chat_template.jinja")) {
       parts.chat_template = read_file(folder / "chat_template.jinja");
-    } else if (parts.chat_template.empty() && std::filesystem::exists(folder / "chat_template.json")) {
+    } else if (parts.chat_template.empty() &&
+               std::filesystem::exists(folder / "chat_template.json")) {
       simdjson::dom::parser parser;
       const std::string text = read_file(folder / "chat_template.json");
       parts.chat_template = read_chat_template(parse(parser, text, "chat_template.json"));

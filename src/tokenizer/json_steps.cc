@@ -238,8 +238,8 @@ DecoderRules read_decoder(Element file) {
     } else if (type == "Metaspace") {
       const auto mark = json::find<std::string_view>(step, "replacement", kWhere);
       rules.replace.emplace_back(mark.value_or(kSpaceMark), " ");
-      rules.strip_leading_space = read_prepend_scheme(step, kWhere) !=
-                                  PreTokenizer::Metaspace::Prepend::kNever;
+      rules.strip_leading_space =
+          read_prepend_scheme(step, kWhere) != PreTokenizer::Metaspace::Prepend::kNever;
     } else if (type != "Fuse") {
       unsupported(kWhere, type,
                   "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence");

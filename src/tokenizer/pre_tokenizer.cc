@@ -26,9 +26,7 @@ class Splitter {
         // A match joins what is before it, unless that is a match as well.
         join_if(is_match && !last_was_match_, range);
         break;
-      case SplitBehavior::kMergedWithNext:
-        join_if(last_was_match_ && !is_match, range);
-        break;
+      case SplitBehavior::kMergedWithNext: join_if(last_was_match_ && !is_match, range); break;
       case SplitBehavior::kContiguous: join_if(is_match == last_was_match_, range); break;
     }
     last_was_match_ = is_match;

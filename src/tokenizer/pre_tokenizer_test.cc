@@ -41,9 +41,16 @@ TEST(PreTokenizerTest, Qwen2SplitsCodeDigitsContractionsAndWhiteSpaceAsPublished
       {"กิน", {"ก", "ิน"}},
       {"\xE2\x80\xA9 ꏤ", {"\xE2\x80\xA9", " ꏤ"}},
       {"it'ſ", {"it", "'ſ"}},
-      {"a\xE1\xA0\x8E" "b", {"a", "\xE1\xA0\x8E" "b"}},
+      {"a\xE1\xA0\x8E"
+       "b",
+       {"a",
+        "\xE1\xA0\x8E"
+        "b"}},
       {"\x1C x", {"\x1C", " x"}},
-      {"\xC2\x85" "a", {"\xC2\x85" "a"}},
+      {"\xC2\x85"
+       "a",
+       {"\xC2\x85"
+        "a"}},
   };
   for (const auto& [text, pieces] : cases) EXPECT_EQ(split(qwen2.steps, text), pieces) << text;
   std::string buffer;
@@ -89,8 +96,9 @@ TEST(PreTokenizerTest, EachBehaviorOfSplitTreatsMatchesInItsOwnWay) {
 }
 
 TEST(PreTokenizerTest, AnEmptyMatchSplits) {
-  EXPECT_EQ(split(PreTokenizer({PreTokenizer::Split{Regex(R"((?=(\d{3})+(?!\d)))")}}), "a1234567 99"),
-            (Strings{"a1", "234", "567 99"}));
+  EXPECT_EQ(
+      split(PreTokenizer({PreTokenizer::Split{Regex(R"((?=(\d{3})+(?!\d)))")}}), "a1234567 99"),
+      (Strings{"a1", "234", "567 99"}));
   EXPECT_EQ(split(PreTokenizer({PreTokenizer::Split{Regex("x*")}}), "axxbé"),
             (Strings{"a", "xx", "b", "é"}));
 }
@@ -128,8 +136,9 @@ TEST(PreTokenizerTest, MetaspaceMarksSpacesAndTheBeginning) {
 
 TEST(PreTokenizerTest, NothingIsLostOrDoubledWhateverTheText) {
   testing_util::Random random(9);
-  const Strings parts = {"a", "Z", " ", "\n", "\r\n", "\t", "7", "é", "世", "'s", "'LL", "!", "_",
-                         "👩‍👩‍👧", "\xC2\xA0", "½", "ิ"};
+  const Strings parts = {"a",        "Z",  " ",  "\n",  "\r\n", "\t", "7",
+                         "é",        "世", "'s", "'LL", "!",    "_",  "👩‍👩‍👧",
+                         "\xC2\xA0", "½",  "ิ"};
   for (const char* name : {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "gpt-4o"}) {
     const PreTokenizer steps = gguf_pre_tokenizer(name).steps;
     for (int round = 0; round < 300; ++round) {

@@ -11,7 +11,7 @@
 namespace minisgl {
 namespace {
 
-// PCRE2's own \s has U+180E besides; these are Unicode's White_Space, as Oniguruma and Rust have it.
+// PCRE2's own \s has U+180E besides; this is Unicode's White_Space, as Oniguruma and Rust have it.
 constexpr std::string_view kWhiteSpace =
     R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
@@ -57,7 +57,8 @@ class Translator {
       pos_ += 2;
       class_is_empty_ = false;
     };
-    if (kind == 's') return replace(in_class_ ? std::string(kWhiteSpace) : "[" + std::string(kWhiteSpace) + "]");
+    if (kind == 's')
+      return replace(in_class_ ? std::string(kWhiteSpace) : "[" + std::string(kWhiteSpace) + "]");
     if (kind == 'S' && !in_class_) return replace("[^" + std::string(kWhiteSpace) + "]");
     if (kind == 'S') return replace("\\P{White_Space}");
     if (kind == 'h' || kind == 'H') unsupported(pattern_, "\\h (a hexadecimal digit)");

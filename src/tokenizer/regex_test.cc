@@ -50,8 +50,9 @@ TEST(RegexTest, WhiteSpaceIsThatOfUnicodeInsideAndOutsideClasses) {
 }
 
 TEST(RegexTest, ALiteralMatchesItselfAlone) {
-  for (const std::string& text : {std::string("a.b*c"), std::string("[^\\s]+"), std::string("\n\t "),
-                                  std::string("\xE2\x96\x81"), std::string("a\0b", 3)}) {
+  for (const std::string& text :
+       {std::string("a.b*c"), std::string("[^\\s]+"), std::string("\n\t "),
+        std::string("\xE2\x96\x81"), std::string("a\0b", 3)}) {
     std::string around = "_";
     around.append(text).append("_");
     const auto match = Regex::literal(text).find(around, 0);

@@ -52,8 +52,7 @@ void TokenTable::add(TokenId id, std::string_view bytes, bool findable) {
   place.present = 1;
   block_.append(bytes);
   if (!findable || find(bytes) != kNoToken) return;
-  if ((num_findable_ + 1) * 2 > slots_.size())
-    grow(std::max(kSmallestTable, slots_.size() * 2));
+  if ((num_findable_ + 1) * 2 > slots_.size()) grow(std::max(kSmallestTable, slots_.size() * 2));
   insert(hash_bytes(bytes), id);
   ++num_findable_;
 }
@@ -85,8 +84,7 @@ void TokenTable::insert(std::uint32_t hash, TokenId id) {
 
 MergeTable::MergeTable(std::size_t num_merges) {
   // At most 60 % full: most look-ups are for pairs that are not there, and run to a free slot.
-  const std::size_t num_slots =
-      std::bit_ceil(std::max(kSmallestTable, num_merges * 10 / 6 + 1));
+  const std::size_t num_slots = std::bit_ceil(std::max(kSmallestTable, num_merges * 10 / 6 + 1));
   slots_.resize(num_slots);
   mask_ = num_slots - 1;
   shift_ = 64 - std::countr_zero(num_slots);

@@ -59,7 +59,9 @@ class Tokenizer {
 /// that is not supported, and the supported ones.
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file);
 
-/// Reads tokenizer.json, tokenizer_config.json and special_tokens_map.json of a Hugging Face folder.
+/// Reads tokenizer.json, tokenizer_config.json, special_tokens_map.json and chat_template.jinja (or
+/// .json) of a Hugging Face folder; only the first has to be there. Throws Error naming the folder
+/// and what is missing, ill-formed or not supported.
 std::unique_ptr<Tokenizer> load_huggingface_tokenizer(const std::filesystem::path& folder);
 
 /// Either of them, by what `path` is: a GGUF file or a folder.

@@ -30,7 +30,8 @@ namespace fs = std::filesystem;
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
   const char* more = std::getenv("MINISGL_TOKENIZER_DATA");
-  for (const fs::path& root : {fs::path(MINISGL_TEST_DATA) / "tokenizers", fs::path(more ? more : "")})
+  for (const fs::path& root :
+       {fs::path(MINISGL_TEST_DATA) / "tokenizers", fs::path(more ? more : "")})
     if (fs::is_directory(root))
       for (const auto& entry : fs::directory_iterator(root))
         if (entry.is_directory()) found.push_back(entry.path());
@@ -67,7 +68,8 @@ TEST_P(TokenizerGoldenTest, EncodesEveryTextAsTheReference) {
   for (const Json& row : lines("tokenizer_cases.jsonl.gz")) {
     const std::string text = row["text"];
     const Ids ids = row["ids"];
-    EXPECT_EQ(tokenizer().encode(text), ids) << row["tag"] << ' ' << row["text"].dump().substr(0, 200);
+    EXPECT_EQ(tokenizer().encode(text), ids)
+        << row["tag"] << ' ' << row["text"].dump().substr(0, 200);
     EXPECT_EQ(tokenizer().encode(text, {.add_special = true}), row.value("ids_add_special", ids))
         << row["text"].dump().substr(0, 200);
     EXPECT_EQ(tokenizer().encode(text, {.special_as_text = true}),
@@ -80,7 +82,8 @@ TEST_P(TokenizerGoldenTest, DecodesEveryListOfIdsAsTheReference) {
   for (const Json& row : lines("tokenizer_cases.jsonl.gz")) {
     const Ids ids = row["ids"];
     const std::string decoded = row["decoded"];
-    EXPECT_EQ(tokenizer().decode(ids, /*skip_special=*/false), decoded) << row["text"].dump().substr(0, 200);
+    EXPECT_EQ(tokenizer().decode(ids, /*skip_special=*/false), decoded)
+        << row["text"].dump().substr(0, 200);
     EXPECT_EQ(tokenizer().decode(ids, /*skip_special=*/true),
               row.value("decoded_skip_special", decoded))
         << row["text"].dump().substr(0, 200);

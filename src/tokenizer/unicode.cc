@@ -17,26 +17,26 @@ utf8proc_category_t category(char32_t c) {
 
 // Blocks in which no character decomposes, composes with its predecessor or is reordered.
 bool is_inert(char32_t c) {
-  return c < 0x300 ||                       // Latin; the first combining mark is U+0300
-         (c >= 0x400 && c <= 0x482) ||      // Cyrillic, up to its combining marks
-         (c >= 0x48A && c <= 0x52F) ||      //
-         (c >= 0x2010 && c <= 0x2027) ||    // dashes and quotes
-         (c >= 0x2500 && c <= 0x25FF) ||    // box drawing, shapes
-         (c >= 0x3000 && c <= 0x3029) ||    // CJK punctuation
-         (c >= 0x3041 && c <= 0x3096) ||    // Hiragana
-         (c >= 0x30A0 && c <= 0x30FF) ||    // Katakana
-         (c >= 0x3400 && c <= 0x9FFF) ||    // CJK ideographs
-         (c >= 0xAC00 && c <= 0xD7A3) ||    // Hangul syllables
-         (c >= 0xFF00 && c <= 0xFFEF) ||    // full-width forms
-         (c >= 0x1F300 && c <= 0x1FAFF);    // emoji
+  return c < 0x300 ||                     // Latin; the first combining mark is U+0300
+         (c >= 0x400 && c <= 0x482) ||    // Cyrillic, up to its combining marks
+         (c >= 0x48A && c <= 0x52F) ||    //
+         (c >= 0x2010 && c <= 0x2027) ||  // dashes and quotes
+         (c >= 0x2500 && c <= 0x25FF) ||  // box drawing, shapes
+         (c >= 0x3000 && c <= 0x3029) ||  // CJK punctuation
+         (c >= 0x3041 && c <= 0x3096) ||  // Hiragana
+         (c >= 0x30A0 && c <= 0x30FF) ||  // Katakana
+         (c >= 0x3400 && c <= 0x9FFF) ||  // CJK ideographs
+         (c >= 0xAC00 && c <= 0xD7A3) ||  // Hangul syllables
+         (c >= 0xFF00 && c <= 0xFFEF) ||  // full-width forms
+         (c >= 0x1F300 && c <= 0x1FAFF);  // emoji
 }
 
 }  // namespace
 
 bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_word_character(char32_t c) {

@@ -42,8 +42,9 @@ TEST(UnicodeTest, TextThatIsSurelyComposedIsLeftAloneByComposition) {
   for (int round = 0; round < 20000; ++round) {
     std::string text;
     for (int i = 0; i < 8; ++i)
-      append_utf8(text, sure[static_cast<std::size_t>(
-                            random.below(static_cast<std::int64_t>(sure.size())))]);
+      append_utf8(
+          text,
+          sure[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(sure.size())))]);
     ASSERT_EQ(to_nfc(text), text);
   }
 }
@@ -51,7 +52,8 @@ TEST(UnicodeTest, TextThatIsSurelyComposedIsLeftAloneByComposition) {
 TEST(UnicodeTest, ClassesOfSingleCharacters) {
   for (const char32_t c : {U' ', U'\t', U'\u0085', U'\u00A0', U'\u2028', U'\u3000'})
     EXPECT_TRUE(is_white_space(c));
-  for (const char32_t c : {U'\u180E', U'\u200B', U'\uFEFF', U'\x1C'}) EXPECT_FALSE(is_white_space(c));
+  for (const char32_t c : {U'\u180E', U'\u200B', U'\uFEFF', U'\x1C'})
+    EXPECT_FALSE(is_white_space(c));
   for (const char32_t c : {U'a', U'_', U'7', U'\u4E16', U'\u0301', U'\u2167', U'\u24B6', U'\u200D'})
     EXPECT_TRUE(is_word_character(c)) << std::hex << static_cast<unsigned>(c);
   for (const char32_t c : {U' ', U'-', U'.', U'\u00BD', U'\u2014', U'<'})

@@ -69,8 +69,8 @@ TokenId VocabularyBuilder::find_part(std::size_t entry, std::string_view bytes,
   const TokenId id = parts_.vocabulary.tokens.find(bytes);
   if (id != kNoToken) return id;
   const std::string spelled = parts_.byte_level ? to_byte_level(bytes) : std::string(bytes);
-  throw Error(source_ + ": merge " + std::to_string(entry) + " (\"" + std::string(left) + "\" + \"" +
-              std::string(right) + "\") needs the token \"" + spelled +
+  throw Error(source_ + ": merge " + std::to_string(entry) + " (\"" + std::string(left) +
+              "\" + \"" + std::string(right) + "\") needs the token \"" + spelled +
               "\", which is not in the vocabulary");
 }
 
@@ -92,8 +92,7 @@ void VocabularyBuilder::add_merge(std::size_t entry, std::string_view left,
   const TokenId left_id = find_part(entry, merged.substr(0, left_size), left, right);
   const TokenId right_id = find_part(entry, merged.substr(left_size), left, right);
   const TokenId merged_id = find_part(entry, merged, left, right);
-  parts_.vocabulary.merges.add(left_id, right_id,
-                               {static_cast<std::uint32_t>(entry), merged_id});
+  parts_.vocabulary.merges.add(left_id, right_id, {static_cast<std::uint32_t>(entry), merged_id});
 }
 
 void VocabularyBuilder::finish(bool byte_fallback) {
