@@ -5,8 +5,8 @@
 namespace minisgl {
 namespace {
 
-// Ledger of a prompt of 5 tokens and 3 of an answer, as steps are launched: (extend_len, device_len)
-// are the numbers of queries and of keys.
+// Ledger of a prompt of 5 tokens and 3 of an answer, as steps are launched: (extend_len,
+// device_len) are the numbers of queries and of keys.
 TEST(RequestTest, ThreeLengthsDescribeChunksPrefillAndDecode) {
   Request request;
   request.prompt_len = 5;

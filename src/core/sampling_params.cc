@@ -28,14 +28,14 @@ void validate(const SamplingParams& params) {
                        "max_tokens");
   }
   if (params.stop.size() > kMaxStopTexts) {
-    throw RequestError(fmt::format("stop has {} texts; it may have at most {}", params.stop.size(),
-                                   kMaxStopTexts),
-                       "stop");
+    throw RequestError(
+        fmt::format("stop has {} texts; it may have at most {}", params.stop.size(), kMaxStopTexts),
+        "stop");
   }
   for (std::size_t i = 0; i < params.stop.size(); ++i) {
     if (!params.stop[i].empty()) continue;
-    throw RequestError(fmt::format("stop[{}] is empty; a stop text needs at least one character", i),
-                       "stop");
+    throw RequestError(
+        fmt::format("stop[{}] is empty; a stop text needs at least one character", i), "stop");
   }
 }
 

@@ -28,14 +28,16 @@ const KvPoolConfig& checked(const KvPoolConfig& config) {
 }  // namespace
 
 std::int64_t KvPool::bytes_per_page(const KvPoolConfig& config) {
-  const std::int64_t elements = std::int64_t{config.page_size} * config.num_kv_heads * config.head_dim;
+  const std::int64_t elements =
+      std::int64_t{config.page_size} * config.num_kv_heads * config.head_dim;
   return 2 * config.num_layers * bytes_of(config.dtype, elements);
 }
 
 KvPool::KvPool(const KvPoolConfig& config)
     : config_(checked(config)),
-      buffer_(static_cast<std::size_t>(bytes_per_page(config) * (std::int64_t{config.num_pages} + 1)),
-              {.device = config.device, .lazy = true}) {}
+      buffer_(
+          static_cast<std::size_t>(bytes_per_page(config) * (std::int64_t{config.num_pages} + 1)),
+          {.device = config.device, .lazy = true}) {}
 
 KvCacheView KvPool::view() const {
   KvCacheView view;

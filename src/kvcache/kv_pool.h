@@ -20,8 +20,8 @@ struct KvPoolConfig {
   Device device = kCpu;
 };
 
-/// Layout (2, layers, num_pages + 1, page_size, kv_heads, head_dim), keys first. The last page, with
-/// index num_pages, is the dummy page: padding rows read and write it, no request ever does.
+/// Layout (2, layers, num_pages + 1, page_size, kv_heads, head_dim), keys first. The last page,
+/// with index num_pages, is the dummy page: padding rows read and write it, no request ever does.
 ///
 /// The block is reserved at once and becomes memory page by page as it is written (on a CPU), so a
 /// generous num_pages costs addresses only. Source: mini-sglang kvcache/mha_pool.py.

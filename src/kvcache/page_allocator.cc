@@ -46,8 +46,8 @@ void PageAllocator::check_integrity() const {
     on_stack[page.value] = 1;
   }
   for (std::int32_t page = 0; page < num_pages(); ++page) {
-    check(on_stack[page] == is_free_[page], "page allocator, invariant 2: page ", page, " is marked ",
-          is_free_[page] != 0 ? "free" : "in use", " against the free stack");
+    check(on_stack[page] == is_free_[page], "page allocator, invariant 2: page ", page,
+          " is marked ", is_free_[page] != 0 ? "free" : "in use", " against the free stack");
   }
 }
 

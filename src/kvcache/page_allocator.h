@@ -40,7 +40,7 @@ class PageAllocator {
   void check_integrity() const;
 
  private:
-  std::vector<PageId> stack_;         // the last is handed out first
+  std::vector<PageId> stack_;          // the last is handed out first
   std::vector<std::uint8_t> is_free_;  // by page
 };
 

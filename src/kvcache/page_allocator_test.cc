@@ -40,8 +40,9 @@ TEST(PageAllocatorTest, TheDummyPageIsHandedOutToNoOneAndCannotBeFreed) {
   allocator.allocate(3, pages);
   EXPECT_EQ(std::count(pages.begin(), pages.end(), allocator.dummy_page()), 0);
   EXPECT_FALSE(allocator.is_free(allocator.dummy_page()));
-  EXPECT_NE(error_of([&] { allocator.free(std::vector<PageId>{{3}}); })
-                .find("3 is not a page that can be freed; pages are 0 to 2"),
+  EXPECT_NE(error_of([&] {
+              allocator.free(std::vector<PageId>{{3}});
+            }).find("3 is not a page that can be freed; pages are 0 to 2"),
             std::string::npos);
 }
 
@@ -59,8 +60,9 @@ TEST(PageAllocatorTest, ADoubleFreeIsAnErrorThatNamesThePage) {
   std::vector<PageId> pages;
   allocator.allocate(2, pages);
   allocator.free(std::vector<PageId>{{1}});
-  EXPECT_NE(error_of([&] { allocator.free(std::vector<PageId>{{1}}); }).find("page 1 is freed twice"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { allocator.free(std::vector<PageId>{{1}}); }).find("page 1 is freed twice"),
+      std::string::npos);
 }
 
 TEST(PageAllocatorTest, RandomCallsKeepEveryPageWithOneOwner) {

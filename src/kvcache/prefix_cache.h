@@ -47,9 +47,9 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
   virtual ~PrefixCache() = default;
 
-  /// The longest cached prefix of `tokens`. Counts as a use of it. Changes no content, but may divide
-  /// an entry in two, so that the handle ends where the match ends. The handle is good until the
-  /// next insert() or evict(), unless it is locked.
+  /// The longest cached prefix of `tokens`. Counts as a use of it. Changes no content, but may
+  /// divide an entry in two, so that the handle ends where the match ends. The handle is good until
+  /// the next insert() or evict(), unless it is locked.
   virtual PrefixMatch match(std::span<const TokenId> tokens) = 0;
 
   /// Keeps what `handle` stands for, from the first token to the last, from eviction until unlock()

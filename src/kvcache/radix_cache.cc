@@ -116,7 +116,8 @@ std::vector<PageId> RadixCache::pages() const {
   return all;
 }
 
-// Follows `tokens` from the root as far as whole pages agree, splitting the node in which they part.
+// Follows `tokens` from the root as far as whole pages agree, splitting the node in which they
+// part.
 RadixCache::Walk RadixCache::walk(std::span<const TokenId> tokens) {
   tokens = tokens.first(round_down(tokens.size(), page_size_));
   ++now_;
@@ -251,7 +252,8 @@ void RadixCache::check_integrity() const {
     std::int64_t locks = node.own_locks + (id == kRoot ? 1 : 0);
     const TokenId* previous = nullptr;
     for (const NodeId child : node.children) {
-      check(nodes_[child].parent == id, "radix cache, invariant 1: node ", child, " has two parents");
+      check(nodes_[child].parent == id, "radix cache, invariant 1: node ", child,
+            " has two parents");
       const TokenId* first = nodes_[child].tokens.data();
       check(previous == nullptr || FirstPageLess{this}.less(previous, first),
             "radix cache, invariant 3: the children of node ", id, " are out of order");
@@ -259,8 +261,8 @@ void RadixCache::check_integrity() const {
       locks += nodes_[child].num_locks;
       to_visit.push_back(child);
     }
-    check(node.num_locks == locks, "radix cache, invariant 4: node ", id, " counts ", node.num_locks,
-          " locks, not ", locks);
+    check(node.num_locks == locks, "radix cache, invariant 4: node ", id, " counts ",
+          node.num_locks, " locks, not ", locks);
   }
   std::vector<bool> seen;
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {

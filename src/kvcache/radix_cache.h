@@ -18,10 +18,11 @@ namespace minisgl {
 /// A match or an insertion that ends inside a node first splits it: a new node takes the front, and
 /// the old one keeps its index and its end, so that handles to it stay right.
 /// A lock counts on every node from the handle's to the root. Eviction takes pages from the ends of
-/// unlocked leaves, least recently used first, and time is the number of match() and insert() calls.
+/// unlocked leaves, least recently used first, and time is the number of match() and insert()
+/// calls.
 ///
-/// Costs: match and insert O(tokens matched + log(children) a node), plus a copy of the node that is
-/// split; lock and unlock O(nodes on the path); evict O(pages + nodes removed * log(leaves)).
+/// Costs: match and insert O(tokens matched + log(children) a node), plus a copy of the node that
+/// is split; lock and unlock O(nodes on the path); evict O(pages + nodes removed * log(leaves)).
 ///
 /// Not thread-safe. Invariants, which check_integrity() verifies:
 ///  1. The nodes in use are a tree: each but the root is a child of its parent, once, and all are
@@ -29,7 +30,8 @@ namespace minisgl {
 ///  2. A node but the root has at least one page and page_size tokens for each of its pages; its
 ///     end_len is its parent's plus its tokens. The root has neither.
 ///  3. Siblings are ordered by their first page and no two are equal.
-///  4. A node has as many locks as end at it and as its children have together; the root has one more.
+///  4. A node has as many locks as end at it and as its children have together; the root has one
+///     more.
 ///  5. evictable_pages and protected_pages are the pages of the nodes without and with locks.
 ///  6. The eviction order holds the unlocked leaves (without the root), each under its last use.
 ///  7. A node was used no earlier than its children, and no later than now.
@@ -71,7 +73,7 @@ class RadixCache final : public PrefixCache {
     std::vector<TokenId> tokens;
     std::vector<PageId> pages;
     NodeId parent = kNone;
-    std::int32_t end_len = 0;  // tokens from the root to the end of this node
+    std::int32_t end_len = 0;    // tokens from the root to the end of this node
     std::int32_t num_locks = 0;  // of handles to this node or to nodes below it
     std::int32_t own_locks = 0;  // of handles to this node
     std::uint64_t last_use = 0;

@@ -100,8 +100,9 @@ TEST(RadixCacheTest, InsertionTakesWholePagesOnly) {
   EXPECT_EQ(inserted.handle.cached_len, 4);
   EXPECT_EQ(inserted.pages, pages({9}));
   EXPECT_EQ(cache.insert(Ids{1, 2, 3}, pages({})).handle.cached_len, 0);
-  EXPECT_NE(error_of([&] { cache.insert(Ids{1, 2, 3, 4}, pages({})); })
-                .find("4 tokens need 1 pages, not 0"),
+  EXPECT_NE(error_of([&] {
+              cache.insert(Ids{1, 2, 3, 4}, pages({}));
+            }).find("4 tokens need 1 pages, not 0"),
             std::string::npos);
 }
 
@@ -145,7 +146,8 @@ TEST(RadixCacheTest, StaleHandlesAndUnlocksTooManyAreErrors) {
   RadixCache cache(1);
   const PrefixHandle gone = cache.insert(Ids{1, 2}, pages({1, 2})).handle;
   cache.evict(1);
-  EXPECT_NE(error_of([&] { cache.lock(gone); }).find("stale handle of 2 tokens"), std::string::npos);
+  EXPECT_NE(error_of([&] { cache.lock(gone); }).find("stale handle of 2 tokens"),
+            std::string::npos);
   const PrefixHandle front = cache.match(Ids{1}).handle;
   const PrefixHandle end = cache.insert(Ids{1, 2}, pages({1, 2})).handle;
   cache.lock(end);
@@ -170,7 +172,8 @@ TEST(RadixCacheTest, ResetReturnsEveryPageUnlessSomethingIsLocked) {
   cache.check_integrity();
 }
 
-// The oracle: one entry for each cached page, under all the tokens up to its end. No tree, no nodes.
+// The oracle: one entry for each cached page, under all the tokens up to its end. No tree, no
+// nodes.
 class PageByPageCache {
  public:
   explicit PageByPageCache(std::size_t page_size) : page_size_(page_size) {}
@@ -206,7 +209,8 @@ class PageByPageCache {
         const auto next = std::next(entry);  // in lexicographic order a longer one follows directly
         const bool leaf = next == entries_.end() || !starts_with(next->first, entry->first);
         if (!leaf || entry->second.locks > 0) continue;
-        if (oldest == entries_.end() || entry->second.last_use < oldest->second.last_use) oldest = entry;
+        if (oldest == entries_.end() || entry->second.last_use < oldest->second.last_use)
+          oldest = entry;
       }
       evicted.push_back(oldest->second.page);
       entries_.erase(oldest);
@@ -227,7 +231,8 @@ class PageByPageCache {
     int locks;
   };
   static bool starts_with(const Ids& tokens, const Ids& prefix) {
-    return tokens.size() > prefix.size() && std::equal(prefix.begin(), prefix.end(), tokens.begin());
+    return tokens.size() > prefix.size() &&
+           std::equal(prefix.begin(), prefix.end(), tokens.begin());
   }
   std::size_t page_size_;
   std::int64_t now_ = 0;
@@ -290,7 +295,8 @@ TEST_P(RadixCacheRandomTest, AgreesWithAPageByPageModelOnEveryCall) {
           break;
         }
         case 3: {
-          const auto count = random.between(0, std::min<std::int64_t>(8, cache.sizes().evictable_pages));
+          const auto count =
+              random.between(0, std::min<std::int64_t>(8, cache.sizes().evictable_pages));
           ASSERT_EQ(sorted(cache.evict(count)), sorted(model.evict(count)));
           break;
         }

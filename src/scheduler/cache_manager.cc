@@ -40,15 +40,16 @@ void CacheManager::set_page(const Request& request, std::int64_t index, PageId p
 }
 
 bool CacheManager::admit(Request& request, std::int64_t reserved_pages) {
-  check(request.row.value >= 0 && request.row != page_table_.dummy_row(),
-        "cache manager: request ", request.id.value, " has no row");
+  check(request.row.value >= 0 && request.row != page_table_.dummy_row(), "cache manager: request ",
+        request.id.value, " has no row");
   check(request.prompt_len > 0 && request.cached_len == 0, "cache manager: request ",
         request.id.value, " is empty or was admitted before");
   const std::span<const TokenId> tokens(request.tokens);
   const PrefixMatch match = prefix_cache_->match(tokens.first(request.prompt_len - 1));
   prefix_cache_->lock(match.handle);
   // Only now: what was locked is not evictable any more.
-  const std::int64_t needed = pages_to_come(request) - static_cast<std::int64_t>(match.pages.size());
+  const std::int64_t needed =
+      pages_to_come(request) - static_cast<std::int64_t>(match.pages.size());
   if (needed + reserved_pages > available_pages()) {
     prefix_cache_->unlock(match.handle);
     return false;
@@ -74,7 +75,8 @@ void CacheManager::allocate(std::span<Request* const> requests) {
   std::size_t next = 0;
   for (const Request* request : requests) {
     const std::int64_t end = ceil_div(request->device_len, page_size_);
-    for (std::int64_t i = pages_held(*request); i < end; ++i) set_page(*request, i, scratch_[next++]);
+    for (std::int64_t i = pages_held(*request); i < end; ++i)
+      set_page(*request, i, scratch_[next++]);
   }
 }
 
@@ -103,7 +105,8 @@ void CacheManager::cache_prefix(Request& request, std::int32_t computed_tokens) 
 
 void CacheManager::release(Request& request) {
   // A step launched before the end was known may have computed a token more than the host knows.
-  cache_prefix(request, std::min(request.cached_len, static_cast<std::int32_t>(request.tokens.size())));
+  cache_prefix(request,
+               std::min(request.cached_len, static_cast<std::int32_t>(request.tokens.size())));
   scratch_.clear();
   for (std::int64_t i = request.prefix.cached_len / page_size_; i < pages_held(request); ++i) {
     scratch_.push_back(page_at(request, i));
@@ -121,10 +124,10 @@ void CacheManager::check_integrity(std::span<const Request* const> requests) con
   std::vector<std::int32_t> owners(num_pages, 0);
   std::vector<std::uint8_t> cached(num_pages, 0);
   const auto own = [&](PageId page, const char* who) {
-    check(page.value >= 0 && page.value < allocator_.num_pages(), "cache manager, invariant 3: ", who,
-          " has page ", page.value, " of ", num_pages);
-    check(++owners[page.value] == 1 && !allocator_.is_free(page), "cache manager, invariant 1: page ",
-          page.value, " of ", who, " has another owner");
+    check(page.value >= 0 && page.value < allocator_.num_pages(),
+          "cache manager, invariant 3: ", who, " has page ", page.value, " of ", num_pages);
+    check(++owners[page.value] == 1 && !allocator_.is_free(page),
+          "cache manager, invariant 1: page ", page.value, " of ", who, " has another owner");
   };
   for (const PageId page : prefix_cache_->pages()) {
     own(page, "the prefix cache");
@@ -145,8 +148,9 @@ void CacheManager::check_integrity(std::span<const Request* const> requests) con
   }
   std::int64_t owned = 0;
   for (const std::int32_t count : owners) owned += count;
-  check(owned + allocator_.num_free() == allocator_.num_pages(), "cache manager, invariant 1: ",
-        allocator_.num_free(), " pages free, ", owned, " owned, ", num_pages, " in all");
+  check(owned + allocator_.num_free() == allocator_.num_pages(),
+        "cache manager, invariant 1: ", allocator_.num_free(), " pages free, ", owned, " owned, ",
+        num_pages, " in all");
   const std::int64_t locked = prefix_cache_->sizes().protected_pages;
   check(!requests.empty() || locked == 0, "cache manager, invariant 4: ", locked,
         " pages are locked, but there is no request");

@@ -17,18 +17,18 @@ namespace minisgl {
 
 struct CacheManagerConfig {
   std::int32_t num_pages = 0;
-  std::int32_t page_size = 1;     ///< tokens
-  std::int32_t max_rows = 0;      ///< requests that run at once
-  std::int32_t max_seq_len = 0;   ///< tokens of prompt and answer together
+  std::int32_t page_size = 1;    ///< tokens
+  std::int32_t max_rows = 0;     ///< requests that run at once
+  std::int32_t max_seq_len = 0;  ///< tokens of prompt and answer together
   std::string prefix_cache = "radix";
 };
 
 /// Owns the page table, the free list and the prefix cache.
 ///
-/// A request holds the pages of its tokens [0, cached_len): those of [0, prefix.cached_len) belong to
-/// the prefix cache and are locked, the others are the request's own. Its row of the page table names
-/// both. A request is admitted only if the pool has room for all that it may ever need, counted in
-/// whole pages, so allocate() never fails.
+/// A request holds the pages of its tokens [0, cached_len): those of [0, prefix.cached_len) belong
+/// to the prefix cache and are locked, the others are the request's own. Its row of the page table
+/// names both. A request is admitted only if the pool has room for all that it may ever need,
+/// counted in whole pages, so allocate() never fails.
 ///
 /// Not thread-safe. Invariants, which check_integrity() verifies:
 ///  1. Every page has one owner: the free list, the prefix cache, or one request.
@@ -55,8 +55,8 @@ class CacheManager {
   std::int64_t pages_to_come(const Request& request) const;
 
   /// Finds the longest cached prefix of all but the last token (at least one token must be computed
-  /// to have logits), locks it and enters it in the request's row. False, and nothing has changed, if
-  /// the pages that the request then still needs and `reserved_pages` for others do not fit.
+  /// to have logits), locks it and enters it in the request's row. False, and nothing has changed,
+  /// if the pages that the request then still needs and `reserved_pages` for others do not fit.
   /// `request.row` must be set.
   bool admit(Request& request, std::int64_t reserved_pages);
 
@@ -65,17 +65,17 @@ class CacheManager {
   /// was reserved.
   void allocate(std::span<Request* const> requests);
 
-  /// Offers the first `computed_tokens` of a running request to the prefix cache. Where the cache has
-  /// these tokens already, the request's row is rewritten to the cache's pages before the
+  /// Offers the first `computed_tokens` of a running request to the prefix cache. Where the cache
+  /// has these tokens already, the request's row is rewritten to the cache's pages before the
   /// duplicates are freed: nobody reads a freed page.
   void cache_prefix(Request& request, std::int32_t computed_tokens);
 
-  /// The end of a request: what was computed is left to the prefix cache, the rest is freed, its lock
-  /// is given back. No step that reads the request's row may be in flight.
+  /// The end of a request: what was computed is left to the prefix cache, the rest is freed, its
+  /// lock is given back. No step that reads the request's row may be in flight.
   void release(Request& request);
 
-  /// Throws Error naming the invariant that does not hold; `requests` are all that were admitted and
-  /// not released. O(pool).
+  /// Throws Error naming the invariant that does not hold; `requests` are all that were admitted
+  /// and not released. O(pool).
   void check_integrity(std::span<const Request* const> requests) const;
 
  private:

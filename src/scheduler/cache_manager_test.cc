@@ -89,8 +89,8 @@ TEST(CacheManagerTest, AdmissionCountsPagesThatItsOwnLockTakesFromTheEvictableOn
   ASSERT_EQ(cache.cached().evictable_pages, 10);
   std::vector<TokenId> prompt = iota(5);
   prompt.push_back(77);
-  Request fits = make_request(0, prompt, 5);       // 10 tokens with keys and values
-  Request too_long = make_request(0, prompt, 6);   // 11
+  Request fits = make_request(0, prompt, 5);      // 10 tokens with keys and values
+  Request too_long = make_request(0, prompt, 6);  // 11
   EXPECT_FALSE(cache.admit(too_long, 0));
   EXPECT_EQ(too_long.cached_len, 0);
   EXPECT_EQ(cache.cached().protected_pages, 0) << "the refusal leaves no lock";
@@ -102,7 +102,8 @@ TEST(CacheManagerTest, AdmissionCountsPagesThatItsOwnLockTakesFromTheEvictableOn
 // PARITY A19: pages that come out of evictions are whole, distinct, and as many as were asked for.
 TEST(CacheManagerTest, AllocationEvictsExactlyWhatIsMissing) {
   for (const std::int32_t page_size : {1, 4, 8}) {
-    CacheManager cache({.num_pages = 12, .page_size = page_size, .max_rows = 4, .max_seq_len = 12 * page_size});
+    CacheManager cache(
+        {.num_pages = 12, .page_size = page_size, .max_rows = 4, .max_seq_len = 12 * page_size});
     for (int i = 0; i < 3; ++i) {  // three prompts of 4 pages fill the pool
       Request request = make_request(0, iota(4 * page_size, 100 * (i + 1)), 1);
       ASSERT_TRUE(cache.admit(request, 0));
@@ -139,7 +140,8 @@ TEST(CacheManagerTest, AskingForMoreThanWasReservedIsAnError) {
 }
 
 TEST(CacheManagerTest, IntegrityFindsALeakAnAliasAndALockThatStayed) {
-  const auto broken = [](const std::function<void(CacheManager&, Request&, Request&)>& damage) -> std::string {
+  const auto broken =
+      [](const std::function<void(CacheManager&, Request&, Request&)>& damage) -> std::string {
     CacheManager cache({.num_pages = 10, .page_size = 1, .max_rows = 2, .max_seq_len = 20});
     Request a = make_request(0, iota(4), 2), b = make_request(1, iota(4, 50), 2);
     EXPECT_TRUE(cache.admit(a, 0));

@@ -30,8 +30,8 @@ class PrefillQueue {
   const Sequence* started() const;
 
   /// Takes up to `budget_tokens` prompt tokens from the front of the queue, admitting sequences as
-  /// rows and pages allow. Appends each to `out` with request.device_len set to the end of its chunk;
-  /// those whose prompt ends in this step leave the queue. `reserved_pages` are those still
+  /// rows and pages allow. Appends each to `out` with request.device_len set to the end of its
+  /// chunk; those whose prompt ends in this step leave the queue. `reserved_pages` are those still
   /// to come to all admitted sequences.
   void schedule(std::int64_t budget_tokens, std::int64_t reserved_pages, CacheManager& cache,
                 RowTable& rows, std::vector<Sequence*>& out);

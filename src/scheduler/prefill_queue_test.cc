@@ -14,14 +14,16 @@ class PrefillQueueTest : public testing::Test {
     sequence.arrival = static_cast<std::int64_t>(sequences_.size());
     Request& request = sequence.request;
     request.id = {sequences_.size()};
-    request.tokens.assign(static_cast<std::size_t>(prompt_len), static_cast<TokenId>(sequences_.size()));
+    request.tokens.assign(static_cast<std::size_t>(prompt_len),
+                          static_cast<TokenId>(sequences_.size()));
     request.prompt_len = prompt_len;
     request.max_device_len = prompt_len + max_tokens;
     queue_.push(sequence);
     return sequence;
   }
   /// Schedules, "launches", and returns the ends of the chunks by request id.
-  std::vector<std::pair<std::uint64_t, std::int32_t>> schedule(std::int64_t budget, std::int64_t reserved = 0) {
+  std::vector<std::pair<std::uint64_t, std::int32_t>> schedule(std::int64_t budget,
+                                                               std::int64_t reserved = 0) {
     std::vector<Sequence*> out;
     if (queue_.started() != nullptr) reserved += cache_.pages_to_come(queue_.started()->request);
     queue_.schedule(budget, reserved, cache_, rows_, out);

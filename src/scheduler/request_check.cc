@@ -39,22 +39,23 @@ void check_request(const NewRequest& request, const ExecutorLimits& limits) {
   }
   for (std::size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] >= 0 && prompt[i] < limits.vocab_size) continue;
-    throw RequestError(fmt::format("token id {} at position {} of the prompt is outside the vocabulary "
-                                   "of {} ids",
-                                   prompt[i], i, limits.vocab_size),
-                       "prompt");
+    throw RequestError(
+        fmt::format("token id {} at position {} of the prompt is outside the vocabulary "
+                    "of {} ids",
+                    prompt[i], i, limits.vocab_size),
+        "prompt");
   }
   const std::int32_t most = room_tokens(limits);
   if (prompt.size() < static_cast<std::size_t>(most)) return;
-  const std::string room =
-      limits.max_seq_len == most
-          ? fmt::format("context of {} tokens", most)
-          : fmt::format("KV cache of {} tokens ({} pages of {})", most, limits.num_pages,
-                        limits.page_size);
-  throw RequestError(fmt::format("the prompt has {} tokens, but the {} must hold it and at least one "
-                                 "token of the answer",
-                                 prompt.size(), room),
-                     "prompt", "context_length_exceeded");
+  const std::string room = limits.max_seq_len == most
+                               ? fmt::format("context of {} tokens", most)
+                               : fmt::format("KV cache of {} tokens ({} pages of {})", most,
+                                             limits.num_pages, limits.page_size);
+  throw RequestError(
+      fmt::format("the prompt has {} tokens, but the {} must hold it and at least one "
+                  "token of the answer",
+                  prompt.size(), room),
+      "prompt", "context_length_exceeded");
 }
 
 }  // namespace minisgl

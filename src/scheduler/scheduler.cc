@@ -117,7 +117,7 @@ class Scheduler::Impl {
   std::int64_t num_arrivals_ = 0;
   std::int64_t num_running_ = 0;  // admitted and not ended
   std::array<Step, 2> steps_;
-  Step* in_flight_ = nullptr;  // launched, not collected (only with overlap)
+  Step* in_flight_ = nullptr;              // launched, not collected (only with overlap)
   std::deque<SchedulerMessage> messages_;  // drained, not handled
   std::vector<TokenEvent> events_;
   std::vector<Sequence*> decode_rows_, extend_rows_;  // scratch of launch_next()
@@ -244,8 +244,8 @@ void Scheduler::Impl::receive(AbortRequest abort) {
   if (found->second.steps_in_flight == 0) release(found->second);
 }
 
-// Plans a step from what is known without the tokens of the step in flight, and launches it. Nullptr
-// when there is nothing to compute.
+// Plans a step from what is known without the tokens of the step in flight, and launches it.
+// Nullptr when there is nothing to compute.
 Step* Scheduler::Impl::launch_next() {
   decode_rows_.clear();
   extend_rows_.clear();
@@ -293,8 +293,8 @@ Step* Scheduler::Impl::launch_next() {
 void Scheduler::Impl::collect(Step& step) {
   const std::span<const TokenId> tokens = executor_.collect(step.batch);
   const std::vector<SampleRow>& samples = step.batch.samples;
-  check(tokens.size() == samples.size(), "scheduler: ", samples.size(), " tokens expected of a step, ",
-        tokens.size(), " came");
+  check(tokens.size() == samples.size(), "scheduler: ", samples.size(),
+        " tokens expected of a step, ", tokens.size(), " came");
   std::size_t next = 0;
   for (std::size_t i = 0; i < step.sequences.size(); ++i) {
     Sequence& sequence = *step.sequences[i];
@@ -339,11 +339,11 @@ void Scheduler::Impl::take_token(Sequence& sequence, TokenId token) {
   events_.back().token = token;
 }
 
-// Sends the last event. The sequence takes part in no further step; its memory stays until release().
+// Sends the last event. The sequence takes part in no further step; its memory stays until
+// release().
 void Scheduler::Impl::end(Sequence& sequence, FinishReason reason) {
-  events_.push_back({.request = sequence.request.id,
-                     .finish = reason,
-                     .cached_tokens = sequence.cached_tokens});
+  events_.push_back(
+      {.request = sequence.request.id, .finish = reason, .cached_tokens = sequence.cached_tokens});
   if (sequence.admitted()) --num_running_;
   sequence.ended = true;
   queue_.remove(sequence);

@@ -16,13 +16,13 @@
 namespace minisgl {
 
 struct SchedulerConfig {
-  std::int32_t prefill_budget_tokens = 8192;  ///< prompt tokens of one step; longer prompts are chunked
+  std::int32_t prefill_budget_tokens = 8192;  ///< prompt tokens of a step; longer are chunked
   std::string prefix_cache = "radix";         ///< or "naive"
   bool overlap = true;                        ///< plan step i + 1 while step i runs
   std::vector<TokenId> eos_ids = {};          ///< end an answer, unless it ignores them
   bool check_integrity = true;                ///< verify the ledgers when idle
-  /// From which requests without a seed of their own get one, each another; a number from the system
-  /// when unset. Ranks of one group need the same.
+  /// From which requests without a seed of their own get one, each another; a number from the
+  /// system when unset. Ranks of one group need the same.
   std::optional<std::uint64_t> seed = std::nullopt;
 };
 
@@ -53,23 +53,24 @@ struct SchedulerStats {
 
 /// One rank's scheduler.
 ///
-/// A step holds all decoding rows and, beside them, prompt tokens within the prefill budget: decoding
-/// never waits for prompts, prompts never for decoding. Prompts are served first come first served.
-/// A request is admitted when the pool has room for its whole answer, so it is never put back.
-/// With overlap the next step is planned and launched before the tokens of the last one are known;
-/// what it computes for a request that turns out to have ended is dropped, so the answers are the
-/// same as without. Every decision follows from the order of submit() and abort() and from the
-/// tokens: ranks that see the same make the same steps.
+/// A step holds all decoding rows and, beside them, prompt tokens within the prefill budget:
+/// decoding never waits for prompts, prompts never for decoding. Prompts are served first come
+/// first served. A request is admitted when the pool has room for its whole answer, so it is never
+/// put back. With overlap the next step is planned and launched before the tokens of the last one
+/// are known; what it computes for a request that turns out to have ended is dropped, so the
+/// answers are the same as without. Every decision follows from the order of submit() and abort()
+/// and from the tokens: ranks that see the same make the same steps.
 ///
-/// submit(), abort(), validate(), stats() and stop() may be called by any thread, also from the sink;
-/// run(), step() and check_integrity() by one. Events are delivered on that thread, in order.
+/// submit(), abort(), validate(), stats() and stop() may be called by any thread, also from the
+/// sink; run(), step() and check_integrity() by one. Events are delivered on that thread, in order.
 ///
 /// Source: mini-sglang scheduler/scheduler.py; Yu et al. 2022 (Orca), section 4.
 class Scheduler {
  public:
   using Sink = std::function<void(std::span<const TokenEvent>)>;
 
-  /// `executor` must outlive the scheduler. Throws Error naming the limit or option that makes no sense.
+  /// `executor` must outlive the scheduler. Throws Error naming the limit or option that makes no
+  /// sense.
   Scheduler(Executor& executor, SchedulerConfig config, Sink sink);
   ~Scheduler();
 
@@ -79,12 +80,13 @@ class Scheduler {
   void validate(const NewRequest& request) const;
 
   /// Queues a request (validate() is the caller's duty, but a bad one only gets an error event).
-  /// max_tokens is lowered to what context and pool leave. Throws Error if the id is that of a request
-  /// which has not ended. After stop() it gets an abort event, after a fault an error event; once
-  /// run() has returned, on the calling thread.
+  /// max_tokens is lowered to what context and pool leave. Throws Error if the id is that of a
+  /// request which has not ended. After stop() it gets an abort event, after a fault an error
+  /// event; once run() has returned, on the calling thread.
   void submit(NewRequest request);
 
-  /// Ends a request, waiting, prefilling or decoding; unknown ids are ignored. Its event has kAbort.
+  /// Ends a request, waiting, prefilling or decoding; unknown ids are ignored. Its event has
+  /// kAbort.
   void abort(RequestId id);
 
   /// The loop; returns after stop() once what is in flight was collected and everything left was

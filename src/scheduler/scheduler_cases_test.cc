@@ -25,11 +25,12 @@ class CasesTest : public testing::TestWithParam<std::tuple<bool, std::string>> {
   static bool is_radix() { return std::get<1>(GetParam()) == "radix"; }
 };
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, CasesTest, testing::Combine(testing::Bool(), testing::Values("naive", "radix")),
-    [](const auto& info) {
-      return std::string(std::get<0>(info.param) ? "Overlap" : "Plain") + "_" + std::get<1>(info.param);
-    });
+INSTANTIATE_TEST_SUITE_P(Modes, CasesTest,
+                         testing::Combine(testing::Bool(), testing::Values("naive", "radix")),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param) ? "Overlap" : "Plain") + "_" +
+                                  std::get<1>(info.param);
+                         });
 
 TEST_P(CasesTest, Kv1TwinsPrefilledTogetherShareThePagesOfTheTreeAndGoOnRight) {
   Harness harness(options());
@@ -46,8 +47,8 @@ TEST_P(CasesTest, Kv1TwinsPrefilledTogetherShareThePagesOfTheTreeAndGoOnRight) {
 
 TEST_P(CasesTest, Kv2TheSamePromptAgainReusesAllWholePagesButComputesAToken) {
   for (const int page_size : {1, 16, 64}) {
-    for (const int length : {1, page_size - 1, page_size, page_size + 1, 3 * page_size - 1, 3 * page_size,
-                             3 * page_size + 1}) {
+    for (const int length : {1, page_size - 1, page_size, page_size + 1, 3 * page_size - 1,
+                             3 * page_size, 3 * page_size + 1}) {
       if (length < 1) continue;
       SCOPED_TRACE("page " + std::to_string(page_size) + ", prompt " + std::to_string(length));
       HarnessOptions paged = options();
@@ -63,7 +64,8 @@ TEST_P(CasesTest, Kv2TheSamePromptAgainReusesAllWholePagesButComputesAToken) {
         const int reused = turn == 0 || !is_radix() ? 0 : (length - 1) / page_size * page_size;
         EXPECT_EQ(harness.answers[last.value].cached_tokens, reused) << "turn " << turn;
       }
-      const RequestId prefix = harness.submit({prompt.begin(), prompt.begin() + (length + 1) / 2}, {.max_tokens = 16});
+      const RequestId prefix =
+          harness.submit({prompt.begin(), prompt.begin() + (length + 1) / 2}, {.max_tokens = 16});
       const std::vector<TokenId> answer = harness.answers[last.value].tokens;
       prompt.insert(prompt.end(), answer.begin(), answer.end());
       const std::vector<TokenId> more = draw_prompt(random, 9);
@@ -97,7 +99,8 @@ TEST_P(CasesTest, Kv4ABurstOfOnePromptHitsOnlyWhatEarlierStepsComputed) {
   harness.finish();
   harness.expect_all_right();
   EXPECT_EQ(harness.answers[1].cached_tokens, 0);
-  // The second came into the step of the first one's last chunk: that one's earlier chunks were there.
+  // The second came into the step of the first one's last chunk: that one's earlier chunks were
+  // there.
   const int chunks = harness.answers[2].cached_tokens / 64;
   EXPECT_EQ(harness.answers[2].cached_tokens, chunks * 64);
   EXPECT_EQ(chunks, !is_radix() ? 0 : std::get<0>(GetParam()) ? 3 : 4);
@@ -130,8 +133,10 @@ TEST_P(CasesTest, Abt1AbortsInEveryStateGiveAllRowsAndPagesBack) {
   Harness harness(one_row);
   Random random(4);
   for (int i = 0; i < 200; ++i) {
-    const RequestId running = harness.submit(draw_prompt(random, 20), {.max_tokens = 200, .ignore_eos = true});
-    const RequestId queued = harness.submit(draw_prompt(random, 20), {.max_tokens = 200, .ignore_eos = true});
+    const RequestId running =
+        harness.submit(draw_prompt(random, 20), {.max_tokens = 200, .ignore_eos = true});
+    const RequestId queued =
+        harness.submit(draw_prompt(random, 20), {.max_tokens = 200, .ignore_eos = true});
     for (int k = 0; k < i % 5; ++k) harness.step();
     harness.scheduler.abort(queued);
     harness.scheduler.abort(running);
@@ -202,7 +207,8 @@ TEST_P(CasesTest, Ovl1RequestsThatEndByEosAfterOneToFiftyTokensEndExactlyThere) 
   counting.config.eos_ids = {90};
   counting.model = [](std::span<const TokenId> history) { return (history.back() + 1) % 97; };
   Harness harness(counting);
-  for (int count = 1; count <= 50; ++count) harness.submit({count, 90 - count}, {.max_tokens = 200});
+  for (int count = 1; count <= 50; ++count)
+    harness.submit({count, 90 - count}, {.max_tokens = 200});
   harness.submit({1, 2}, {.max_tokens = 1});
   harness.finish();
   harness.expect_all_right();
@@ -277,9 +283,11 @@ TEST_P(CasesTest, TwoRanksWithTheSameMessagesLaunchTheSameBatchesInTheSameOrder)
     harness.executor.log = &log;
     Random random(8);
     for (int i = 0; i < 60; ++i) {
-      harness.submit(draw_prompt(random, random.between(1, 60), 3), {.max_tokens = random.between(1, 40)});
+      harness.submit(draw_prompt(random, random.between(1, 60), 3),
+                     {.max_tokens = random.between(1, 40)});
       if (&log == &logs[1]) clutter.push_back(std::make_unique<std::vector<char>>(100 + i * 37));
-      if (i % 7 == 3) harness.scheduler.abort(RequestId{static_cast<std::uint64_t>(random.between(1, i + 1))});
+      if (i % 7 == 3)
+        harness.scheduler.abort(RequestId{static_cast<std::uint64_t>(random.between(1, i + 1))});
       for (auto k = random.below(3); k > 0; --k) harness.step();
     }
     harness.finish();

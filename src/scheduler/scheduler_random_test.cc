@@ -29,8 +29,8 @@ TEST_P(SchedulerRandomTest, EveryAnswerIsTheModelsAndNoPageIsLost) {
     std::tie(options.page_size, options.config.prefill_budget_tokens, options.config.overlap,
              options.config.prefix_cache) = GetParam();
     // Room for a few requests only, so that the queue waits and the cache is evicted.
-    options.num_pages = static_cast<std::int32_t>(
-        random.between(4, 8) * std::max(1, 100 / options.page_size));
+    options.num_pages =
+        static_cast<std::int32_t>(random.between(4, 8) * std::max(1, 100 / options.page_size));
     options.max_rows = static_cast<std::int32_t>(random.between(1, 12));
     options.max_seq_len = 160;
     options.seed = seed;
@@ -43,24 +43,25 @@ TEST_P(SchedulerRandomTest, EveryAnswerIsTheModelsAndNoPageIsLost) {
           std::vector<TokenId> prompt;
           if (!prompts.empty() && random.below(3) > 0) {  // shares a beginning with an earlier one
             prompt = prompts[random.below(static_cast<std::int64_t>(prompts.size()))];
-            prompt.resize(static_cast<std::size_t>(random.between(1, static_cast<std::int64_t>(prompt.size()))));
+            prompt.resize(static_cast<std::size_t>(
+                random.between(1, static_cast<std::int64_t>(prompt.size()))));
           }
           const std::vector<TokenId> more = draw_prompt(random, random.between(1, 70), 40);
           prompt.insert(prompt.end(), more.begin(), more.end());
           prompt.resize(std::min<std::size_t>(prompt.size(), 120));
           prompts.push_back(prompt);
-          harness.submit(prompt, {.max_tokens = random.between(0, 60), .ignore_eos = random.below(5) == 0});
+          harness.submit(prompt,
+                         {.max_tokens = random.between(0, 60), .ignore_eos = random.below(5) == 0});
           ++num_requests;
           break;
         }
         case 1:
           if (num_requests > 0 && random.below(3) == 0) {
-            harness.scheduler.abort(RequestId{
-                static_cast<std::uint64_t>(random.between(1, static_cast<std::int64_t>(num_requests)))});
+            harness.scheduler.abort(RequestId{static_cast<std::uint64_t>(
+                random.between(1, static_cast<std::int64_t>(num_requests)))});
           }
           break;
-        default:
-          harness.step();
+        default: harness.step();
       }
       if (HasFatalFailure()) return;
     }
@@ -71,8 +72,9 @@ TEST_P(SchedulerRandomTest, EveryAnswerIsTheModelsAndNoPageIsLost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, SchedulerRandomTest,
-                         testing::Combine(testing::Values(1, 4, 16, 256), testing::Values(8, 32, 8192),
-                                          testing::Bool(), testing::Values("naive", "radix")),
+                         testing::Combine(testing::Values(1, 4, 16, 256),
+                                          testing::Values(8, 32, 8192), testing::Bool(),
+                                          testing::Values("naive", "radix")),
                          [](const auto& info) {
                            return "page" + std::to_string(std::get<0>(info.param)) + "_budget" +
                                   std::to_string(std::get<1>(info.param)) +

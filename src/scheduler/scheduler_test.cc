@@ -123,9 +123,10 @@ TEST_P(OverlapTest, Lim4AnAnswerLongerThanThePoolIsCutToIt) {
   EXPECT_EQ(harness.answers[large.value].finish, FinishReason::kLength);
   harness.expect_right(second);
   const Refusal refused = refusal(harness, std::vector<TokenId>(60, 5));
-  EXPECT_EQ(refused.message,
-            "the prompt has 60 tokens, but the KV cache of 48 tokens (48 pages of 1) must hold it and "
-            "at least one token of the answer");
+  EXPECT_EQ(
+      refused.message,
+      "the prompt has 60 tokens, but the KV cache of 48 tokens (48 pages of 1) must hold it and "
+      "at least one token of the answer");
   EXPECT_EQ(refused.code, "context_length_exceeded");
 }
 
@@ -201,7 +202,8 @@ TEST_P(OverlapTest, SeedsAreTheRequestsOwnOrDrawnFromTheEnginesAndPositionsCount
   HarnessOptions seeded = options();
   seeded.config.seed = 11;
   Harness harness(seeded);
-  const RequestId own = harness.submit({1, 2, 3}, {.temperature = 0.5, .top_k = 5, .seed = 42, .max_tokens = 3});
+  const RequestId own =
+      harness.submit({1, 2, 3}, {.temperature = 0.5, .top_k = 5, .seed = 42, .max_tokens = 3});
   const RequestId drawn = harness.submit({1, 2}, {.temperature = 1, .max_tokens = 1});
   const RequestId other = harness.submit({1, 2}, {.temperature = 1, .top_k = 1, .max_tokens = 1});
   harness.finish();
@@ -310,13 +312,16 @@ TEST(SchedulerTest, OptionsAndLimitsThatMakeNoSenseAreNamed) {
     }
     return "no error";
   };
-  EXPECT_NE(message([](auto& o) { o.config.prefill_budget_tokens = 0; })
-                .find("prefill_budget_tokens is 0; it must be at least 1"),
+  EXPECT_NE(message([](auto& o) {
+              o.config.prefill_budget_tokens = 0;
+            }).find("prefill_budget_tokens is 0; it must be at least 1"),
             std::string::npos);
   EXPECT_NE(message([](auto& o) { o.config.prefix_cache = "lru"; }).find("known are: naive, radix"),
             std::string::npos);
-  EXPECT_NE(message([](auto& o) { o.num_pages = 0; }).find("0 pages of 1 tokens"), std::string::npos);
-  EXPECT_NE(message([](auto& o) { o.max_seq_len = 1; }).find("max_seq_len is 1"), std::string::npos);
+  EXPECT_NE(message([](auto& o) { o.num_pages = 0; }).find("0 pages of 1 tokens"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& o) { o.max_seq_len = 1; }).find("max_seq_len is 1"),
+            std::string::npos);
 }
 
 }  // namespace

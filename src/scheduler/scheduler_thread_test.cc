@@ -15,8 +15,8 @@ namespace minisgl {
 namespace {
 
 using testing_util::Answer;
-using testing_util::FakeExecutor;
 using testing_util::draw_prompt;
+using testing_util::FakeExecutor;
 using testing_util::hashing_model;
 using testing_util::Random;
 

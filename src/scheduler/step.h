@@ -13,8 +13,8 @@ struct Step {
   std::vector<Sequence*> sequences;  ///< one for each of the batch's rows, padding excluded
 
   /// Makes the batch of `decoding` (their next token is on the device) and then `extending`
-  /// sequences (prompt tokens [cached_len, device_len)), in this order. Whatever the step held before
-  /// is dropped. Reads the ledgers; changes none.
+  /// sequences (prompt tokens [cached_len, device_len)), in this order. Whatever the step held
+  /// before is dropped. Reads the ledgers; changes none.
   void fill(const std::vector<Sequence*>& decoding, const std::vector<Sequence*>& extending,
             const PageTable& page_table);
 };

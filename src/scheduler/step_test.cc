@@ -5,8 +5,8 @@
 namespace minisgl {
 namespace {
 
-Sequence sequence(std::uint64_t id, std::int32_t row, std::vector<TokenId> tokens, std::int32_t cached,
-                  std::int32_t device) {
+Sequence sequence(std::uint64_t id, std::int32_t row, std::vector<TokenId> tokens,
+                  std::int32_t cached, std::int32_t device) {
   Sequence result;
   result.request.id = {id};
   result.request.row = {row};
@@ -19,9 +19,9 @@ Sequence sequence(std::uint64_t id, std::int32_t row, std::vector<TokenId> token
 
 TEST(StepTest, DecodeRowsComeFirstWithoutIdsAndAChunkInsideItsPromptIsNotSampled) {
   const PageTable table(/*max_rows=*/4, /*max_seq_len_tokens=*/32, /*dummy_loc=*/99);
-  Sequence decoding = sequence(1, 2, {1, 2, 3, 4}, 4, 5);      // its first token is on the device
+  Sequence decoding = sequence(1, 2, {1, 2, 3, 4}, 4, 5);  // its first token is on the device
   Sequence whole = sequence(2, 0, {11, 12, 13, 14}, 0, 4);
-  Sequence cached = sequence(3, 1, {21, 22, 23, 24}, 3, 4);    // one token left: not a decode row
+  Sequence cached = sequence(3, 1, {21, 22, 23, 24}, 3, 4);  // one token left: not a decode row
   Sequence chunk = sequence(4, 3, {31, 32, 33, 34}, 0, 2);
   Step step;
   step.fill({&decoding}, {&whole, &cached, &chunk}, table);
