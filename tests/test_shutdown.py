@@ -1,0 +1,120 @@
+"""How a server starts, and how it ends."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from http_tools import health, open_request, read_until, wait_until
+
+CHAT = "/v1/chat/completions"
+
+
+def request(max_tokens: int, stream: bool) -> dict:
+    return {
+        "messages": [{"role": "user", "content": "Count to one thousand."}],
+        "max_tokens": max_tokens,
+        "ignore_eos": True,
+        "stream": stream,
+    }
+
+
+def read_all(sock: socket.socket) -> bytes:
+    return read_until(sock, b"\0")
+
+
+def test_sigterm_ends_an_idle_server_at_once(start_server):
+    server = start_server()
+    with socket.create_connection(("127.0.0.1", server.port)) as idle:
+        begin = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begin < 3
+        assert idle.recv(1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port))
+
+
+def test_sigterm_lets_answers_end_and_refuses_new_ones(start_server):
+    server = start_server()
+    stream = open_request(server.port, CHAT, request(40, stream=True))
+    whole = open_request(server.port, CHAT, request(40, stream=False))
+    with contextlib.closing(stream), contextlib.closing(whole):
+        received = read_until(stream, b"\n\n")
+        wait_until(lambda: health(server.port)["running"] == 2, 10, "starting")
+        server.process.send_signal(signal.SIGTERM)
+
+        def refused() -> bool:
+            try:
+                socket.create_connection(("127.0.0.1", server.port)).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        wait_until(refused, 2, "refusing connections")
+        received += read_all(stream)
+        assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert b'"finish_reason":"length"' in received
+        assert b'"completion_tokens":40' in read_all(whole)
+        assert server.process.wait(timeout=10) == 0
+
+
+def test_sigterm_ends_long_answers_with_an_error_after_a_while(start_server):
+    server = start_server()
+    stream = open_request(server.port, CHAT, request(1900, stream=True))
+    whole = open_request(server.port, CHAT, request(1900, stream=False))
+    with contextlib.closing(stream), contextlib.closing(whole):
+        received = read_until(stream, b"\n\n")
+        wait_until(lambda: health(server.port)["running"] == 2, 10, "starting")
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        received += read_all(stream)
+        answer = read_all(whole)
+        if b'"finish_reason":"length"' not in received:  # or the machine is very fast
+            assert b'data: {"error":{"message":"the server is shutting down"' in received
+            assert answer.startswith(b"HTTP/1.1 503 ")
+        assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert server.process.wait(timeout=10) == 0
+        assert time.monotonic() - begin < 10
+
+
+def test_a_second_signal_cuts_answers_off(start_server):
+    server = start_server()
+    stream = open_request(server.port, CHAT, request(1900, stream=True))
+    with contextlib.closing(stream):
+        received = read_until(stream, b"\n\n")
+        begin = time.monotonic()
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGINT)
+        received += read_all(stream)
+        assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert server.process.wait(timeout=10) == 0
+        assert time.monotonic() - begin < 4
+
+
+def run_serve(binary, *arguments) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [binary, "serve", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_port_in_use_ends_the_start_with_one_line(minisgl_binary, sample_model):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = run_serve(minisgl_binary, "--model", sample_model, "--port", port)
+    assert result.returncode != 0
+    (line,) = [li for li in result.stderr.splitlines() if "in use" in li]
+    assert f"port {port}" in line
+
+
+def test_a_broken_model_ends_the_start_with_one_line(minisgl_binary, sample_model, tmp_path):
+    cut = tmp_path / "cut.gguf"
+    with sample_model.open("rb") as whole:
+        cut.write_bytes(whole.read(1 << 20))
+    begin = time.monotonic()
+    result = run_serve(minisgl_binary, "--model", cut, "--port", "0")
+    assert time.monotonic() - begin < 20
+    assert result.returncode != 0
+    assert "cut.gguf" in result.stderr.splitlines()[-1]
