@@ -33,13 +33,13 @@ struct LlmOptions {
 
 /// One answer.
 struct Completion {
-  std::string text;
-  std::vector<std::int32_t> token_ids;  ///< the end token included
-  std::string finish_reason;            ///< "stop", "length", "abort", "error"
+  std::string text = {};
+  std::vector<std::int32_t> token_ids = {};  ///< the end token included
+  std::string finish_reason = {};            ///< "stop", "length", "abort", "error"
   int prompt_tokens = 0;
   int cached_tokens = 0;      ///< prompt tokens that came from the prefix cache
   int completion_tokens = 0;  ///< as many as token_ids
-  std::string error;          ///< why, for "error"
+  std::string error = {};     ///< why, for "error"
 };
 
 /// A prompt: text, or token ids if there are any.

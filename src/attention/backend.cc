@@ -32,6 +32,26 @@ std::string_view best_for(Device device) {
 
 }  // namespace
 
+void AttentionBackend::init_capture_graph(std::span<const std::int32_t> /*batch_sizes*/,
+                                          std::int64_t /*max_seq_len_tokens*/) {
+  check(false, "the attention backend ", name(), " cannot be captured in a graph");
+}
+
+const AttentionMetadata& AttentionBackend::prepare_for_capture(std::int32_t /*batch_size*/,
+                                                               Stream& /*stream*/) {
+  throw Error("the attention backend " + std::string(name()) + " cannot be captured in a graph");
+}
+
+std::vector<CapturedBuffer> AttentionBackend::captured_buffers(std::int32_t /*batch_size*/) const {
+  return {};
+}
+
+void AttentionBackend::prepare_for_replay(std::int32_t /*batch_size*/,
+                                          const AttentionMetadata& /*live*/,
+                                          CaptureWriter& /*writer*/, Stream& /*stream*/) {
+  check(false, "the attention backend ", name(), " cannot be captured in a graph");
+}
+
 std::unique_ptr<AttentionBackend> make_attention_backend(std::string_view name,
                                                          const AttentionShape& shape) {
   check(shape.num_heads > 0 && shape.num_kv_heads > 0 && shape.head_dim > 0 &&

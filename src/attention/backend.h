@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/batch.h"
+#include "core/capture.h"
 #include "core/forward.h"
 
 namespace minisgl {
@@ -30,6 +33,27 @@ class AttentionBackend {
   /// Causal within each request. Enqueued on ctx.stream; scratch from ctx.scratch; never allocates
   /// or synchronises.
   virtual void forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) = 0;
+
+  /// Graphs: fixed addresses for the arguments of decode steps. Call order: init_capture_graph once;
+  /// prepare_for_capture for each captured size, largest first; prepare_for_replay before every
+  /// replay. A backend that cannot be captured keeps these and is never asked.
+  virtual bool supports_graphs() const { return false; }
+
+  /// Allocates the fixed buffers; `batch_sizes` (rows, ascending) and max_seq_len bound them.
+  virtual void init_capture_graph(std::span<const std::int32_t> batch_sizes,
+                                  std::int64_t max_seq_len_tokens);
+
+  /// Metadata of `batch_size` decode rows in the fixed buffers, each row one token long and at the
+  /// dummy page. Lives as long as the backend: a graph reads it at every replay.
+  virtual const AttentionMetadata& prepare_for_capture(std::int32_t batch_size, Stream& stream);
+
+  /// All that the captured metadata of this size consists of.
+  virtual std::vector<CapturedBuffer> captured_buffers(std::int32_t batch_size) const;
+
+  /// Copies `live`, which prepare_metadata() made of this step's batch_size rows, into the fixed
+  /// buffers. Enqueued through `writer`; allocates nothing.
+  virtual void prepare_for_replay(std::int32_t batch_size, const AttentionMetadata& live,
+                                  CaptureWriter& writer, Stream& stream);
 };
 
 /// What a backend must know of the model and the pool.

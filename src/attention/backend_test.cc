@@ -265,7 +265,7 @@ std::vector<float> attend(AttentionBackend& backend, World& world, std::int64_t 
   backend.forward(q_view, layer, out_view, planned);
 
   ScratchArena scratch(plan.peak_bytes());
-  ForwardContext ctx{stream, scratch, inputs, backend, *metadata, world.kv()};
+  ForwardContext ctx{stream, scratch, &inputs, backend, metadata.get(), world.kv()};
   stream.submit([&] { backend.forward(q_view, layer, out_view, ctx); });
   stream.synchronize();
   return out;
@@ -309,7 +309,7 @@ TEST(BackendTest, MetadataOfAnotherBackendIsRefused) {
   const auto metadata = ref.prepare_metadata(world.batch, stream);
   ScratchArena scratch(1 << 20);
   const ForwardInputs inputs;
-  ForwardContext ctx{stream, scratch, inputs, fa, *metadata, world.kv()};
+  ForwardContext ctx{stream, scratch, &inputs, fa, metadata.get(), world.kv()};
   const Tensor q({2, 6, 16}, DType::kF32);
   try {
     fa.forward(q, 0, q, ctx);

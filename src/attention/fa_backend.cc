@@ -91,7 +91,7 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
 }
 
 void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
-  const auto* metadata = dynamic_cast<const FaMetadata*>(&ctx.metadata);
+  const auto* metadata = dynamic_cast<const FaMetadata*>(ctx.metadata);
   check(metadata != nullptr, "the metadata of this step was made by another backend than fa");
   const KvView kv = ctx.kv.layer(layer);
   check(kv.page_size == shape_.page_size, "the KV pool has pages of ", kv.page_size,

@@ -37,7 +37,7 @@ std::unique_ptr<AttentionMetadata> RefBackend::prepare_metadata(const Batch& bat
 }
 
 void RefBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
-  const auto* metadata = dynamic_cast<const RefMetadata*>(&ctx.metadata);
+  const auto* metadata = dynamic_cast<const RefMetadata*>(ctx.metadata);
   check(metadata != nullptr, "the metadata of this step was made by another backend than ref");
   kernels::PagedAttentionArgs args{.q = q,
                                    .kv = ctx.kv.layer(layer),

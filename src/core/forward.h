@@ -11,13 +11,15 @@ namespace minisgl {
 
 class AttentionBackend;
 
+/// `inputs` and `metadata` are pointers (never null while a step runs) because a replay points them
+/// at what was captured.
 struct ForwardContext {
   Stream& stream;
   ScratchArena& scratch;
-  const ForwardInputs& inputs;
+  const ForwardInputs* inputs = nullptr;
   AttentionBackend& attention;
-  const AttentionMetadata& metadata;
-  KvCacheView kv;
+  const AttentionMetadata* metadata = nullptr;
+  KvCacheView kv = {};
 };
 
 }  // namespace minisgl

@@ -160,7 +160,7 @@ std::int64_t Engine::plan_scratch_bytes() {
   const std::int64_t logit_rows = std::max(limits_.max_rows, kScoreChunk);
   const StepArrays arrays = lay_out(nullptr, limits_.max_step_tokens, logit_rows, 0);
   largest.inputs = {arrays.token_ids, arrays.positions, arrays.out_locs, arrays.logit_rows};
-  ForwardContext ctx{*dry, counting, largest.inputs, *attention_, *metadata, kv_pool_->view()};
+  ForwardContext ctx{*dry, counting, &largest.inputs, *attention_, metadata.get(), kv_pool_->view()};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
   model_->forward(ctx, logits);
   const std::int64_t sampling = kernels::sampling_workspace_bytes(limits_.max_rows, limits_.vocab_size);
@@ -224,7 +224,7 @@ void Engine::forward(Batch& batch, Slot& slot) {
     // Decode rows come first, one token each: what was drawn for them is on the device only.
     if (batch.num_decode > 0)
       kernels::gather(last_tokens_, arrays.decode_rows, batch.inputs.input_ids.slice(0, batch.num_decode), *stream_);
-    ForwardContext ctx{*stream_, *scratch_, batch.inputs, *attention_, *batch.attention, kv_pool_->view()};
+    ForwardContext ctx{*stream_, *scratch_, &batch.inputs, *attention_, batch.attention.get(), kv_pool_->view()};
     const TensorView logits = logits_.view().slice(0, static_cast<std::int64_t>(batch.samples.size()));
     model_->forward(ctx, logits);
     if (config_.on_logits) config_.on_logits(batch, logits);
@@ -284,7 +284,7 @@ std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {
     batch.inputs.logit_rows = rows;
     std::vector<double> part(static_cast<std::size_t>(end - begin));
     stream_->submit([&] {
-      ForwardContext ctx{*stream_, *scratch_, batch.inputs, *attention_, *batch.attention, kv_pool_->view()};
+      ForwardContext ctx{*stream_, *scratch_, &batch.inputs, *attention_, batch.attention.get(), kv_pool_->view()};
       const TensorView out = logits.view().slice(0, end - begin);
       model_->forward(ctx, out);
       as_cpu(*stream_).run([&](ThreadPool& pool) {

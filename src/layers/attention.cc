@@ -54,8 +54,8 @@ void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) con
   qkv_.forward(x, qkv, ctx);
   const TensorView q = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, DType::kF32);
   kernels::qk_norm_rope_store({.qkv = qkv,
-                               .positions = ctx.inputs.positions,
-                               .out_locs = ctx.inputs.out_locs,
+                               .positions = ctx.inputs->positions,
+                               .out_locs = ctx.inputs->out_locs,
                                .rope_table = rope_table_,
                                .q_norm = q_norm_,
                                .k_norm = k_norm_,

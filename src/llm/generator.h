@@ -22,7 +22,7 @@ struct GenerateRequest {
   /// chat (no BOS added: the template writes it).
   std::variant<std::string, std::vector<TokenId>, MarkedText> prompt;
   /// max_tokens < 0 means here: until the context ends.
-  SamplingParams sampling;
+  SamplingParams sampling = {};
   /// The request's field that errors about the prompt name: "prompt" or "messages".
   std::string param = "prompt";
 };

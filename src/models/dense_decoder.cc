@@ -53,11 +53,11 @@ class DenseDecoder final : public Model {
 
   void forward(ForwardContext& ctx, TensorView logits) const override {
     const ScratchScope scope(ctx.scratch);
-    const std::int64_t tokens = ctx.inputs.input_ids.dim(0);
+    const std::int64_t tokens = ctx.inputs->input_ids.dim(0);
     const Shape hidden{tokens, config_.hidden_size};
     const TensorView x = ctx.scratch.alloc(hidden, DType::kF32);
     const TensorView residual = ctx.scratch.alloc(hidden, DType::kF32);
-    embed_.forward(ctx.inputs.input_ids, residual, ctx);
+    embed_.forward(ctx.inputs->input_ids, residual, ctx);
     // The first layer adds nothing yet: its norm reads the embedding itself.
     layers_.front().input_norm.forward(residual, x, ctx);
     layers_.front().attention.forward(x, x, ctx);
@@ -70,12 +70,12 @@ class DenseDecoder final : public Model {
  private:
   /// Only the tokens whose logits are wanted go through the last norm and the head.
   void head_of(TensorView x, TensorView residual, TensorView logits, ForwardContext& ctx) const {
-    const std::int64_t rows = ctx.inputs.logit_rows.dim(0);
+    const std::int64_t rows = ctx.inputs->logit_rows.dim(0);
     if (rows == 0) return;
     const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
     const TensorView last_residual = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
-    kernels::gather_rows(x, ctx.inputs.logit_rows, last_x, ctx.stream);
-    kernels::gather_rows(residual, ctx.inputs.logit_rows, last_residual, ctx.stream);
+    kernels::gather_rows(x, ctx.inputs->logit_rows, last_x, ctx.stream);
+    kernels::gather_rows(residual, ctx.inputs->logit_rows, last_residual, ctx.stream);
     norm_.add_then_norm(last_x, last_residual, ctx);
     head_->forward(last_x, logits, ctx);
   }

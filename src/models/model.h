@@ -18,7 +18,7 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelConfig& config() const = 0;
 
-  /// Enqueues a forward pass: ctx.inputs -> logits [num_samples, vocab] f32, for the tokens that
+  /// Enqueues a forward pass: *ctx.inputs -> logits [num_samples, vocab] f32, for the tokens that
   /// inputs.logit_rows names. Writes the new tokens' keys and values.
   virtual void forward(ForwardContext& ctx, TensorView logits) const = 0;
 };
