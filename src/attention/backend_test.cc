@@ -261,7 +261,7 @@ std::vector<float> attend(AttentionBackend& backend, World& world, std::int64_t 
 
   ScratchArena plan;
   const auto dry = CpuStream::make_dry(stream.num_threads());
-  ForwardContext planned{*dry, plan, inputs, backend, *metadata, world.kv()};
+  ForwardContext planned{*dry, plan, &inputs, backend, metadata.get(), world.kv()};
   backend.forward(q_view, layer, out_view, planned);
 
   ScratchArena scratch(plan.peak_bytes());
