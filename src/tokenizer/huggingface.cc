@@ -159,6 +159,12 @@ BpeTokenizerParts parse_tokenizer_json(std::string_view text) {
       builder.add_added_token(read_added_token(entry, json::get<std::int64_t>(entry, "id", kFile)));
   }
 
+  for (const auto* ids : {&parts.prefix, &parts.suffix})
+    for (const TokenId id : *ids)
+      if (!parts.vocabulary.tokens.contains(id))
+        throw Error("tokenizer.json: post_processor adds the token id " + std::to_string(id) +
+                    ", which is not in the vocabulary");
+
   const DecoderRules rules = read_decoder(file);
   if (rules.byte_level != pre_tokenizer.byte_level)
     throw Error(

@@ -218,6 +218,16 @@ TEST(HuggingFaceTest, PostProcessorsSayWhatIsAddedAroundAText) {
   EXPECT_EQ(make(file).encode("abc", {.add_special = true}), (Ids{0, 0, 4, 1}));
 }
 
+TEST(HuggingFaceTest, APostProcessorThatAddsATokenOutsideTheVocabularyStopsLoading) {
+  Json file = small_tokenizer();
+  for (const Json& id : {Json(9), Json(-1), Json(4294967296)}) {
+    file["post_processor"] = {{"type", "RobertaProcessing"},
+                              {"sep", Json::array({"b", 1})},
+                              {"cls", Json::array({"a", id})}};
+    EXPECT_NE(error_of(file).find("token id " + id.dump()), std::string::npos) << error_of(file);
+  }
+}
+
 class HuggingFaceFolderTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,7 @@
 #include "tokenizer/json_steps.h"
 
 #include <array>
+#include <limits>
 #include <optional>
 
 namespace minisgl {
@@ -98,12 +99,21 @@ PreTokenizer::Metaspace read_metaspace(Element step) {
           .split = json::find<bool>(step, "split", kWhere).value_or(true)};
 }
 
+// Whether the vocabulary has it is checked by the caller of this file's functions.
+TokenId to_id(Element value, std::string_view key, std::string_view where) {
+  const auto id = json::as<std::int64_t>(value, key, where);
+  if (id < 0 || id > std::numeric_limits<TokenId>::max())
+    throw Error("tokenizer.json: " + std::string(where) + " names the token id " +
+                std::to_string(id));
+  return static_cast<TokenId>(id);
+}
+
 std::vector<TokenId> read_ids(Element special_tokens, std::string_view name) {
   constexpr std::string_view kWhere = "post_processor TemplateProcessing";
   std::vector<TokenId> ids;
   const Element entry = json::get(special_tokens, name, kWhere);
   for (const Element id : json::get<simdjson::dom::array>(entry, "ids", kWhere))
-    ids.push_back(static_cast<TokenId>(json::as<std::int64_t>(id, "ids", kWhere)));
+    ids.push_back(to_id(id, "ids", kWhere));
   return ids;
 }
 
@@ -132,7 +142,7 @@ TokenId read_token_pair(Element step, std::string_view key) {
   Element id;
   if (pair.at(1).get(id) != simdjson::SUCCESS)
     throw Error("tokenizer.json: post_processor: \"" + std::string(key) + "\" is not [token, id]");
-  return static_cast<TokenId>(json::as<std::int64_t>(id, key, kWhere));
+  return to_id(id, key, kWhere);
 }
 
 void read_strip(Element step, DecoderRules& rules) {
