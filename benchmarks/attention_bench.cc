@@ -1,10 +1,10 @@
 // Speed of paged_attention(): microseconds of one layer of SmolLM2-135M (9 query heads, 3 KV heads
 // of 64) beside the time of only reading the keys and values; pages of 16, shuffled.
 //
-//   attention_bench [--simd NAME] [--threads N] [--seconds S]
+//   attention_bench [--simd NAME] [--threads N] [--seconds S] [--layers N]
 //
 // Prints the best and the median of many repetitions, which go through 30 layers in turn (so that
-// decode reads memory and not the cache), and for prefill the share of the peak that
+// decode reads memory; with one layer, the caches), and for prefill the share of the peak that
 // 2 * 2 * keys * head_dim operations for each query and head come to.
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr std::int32_t kHeads = 9;
 constexpr std::int32_t kKvHeads = 3;
 constexpr std::int32_t kHeadDim = 64;
 constexpr std::int32_t kPage = 16;
-constexpr int kLayers = 30;
+constexpr int kMaxLayers = 30;
 
 /// Seconds: of this thread's processor time (which other programs disturb less), or of the wall
 /// clock when there are several threads.
@@ -47,7 +47,7 @@ struct Step {
       : pages(ceil_div(c.keys, kPage)),
         slots(std::int64_t{c.rows} * pages * kPage),
         layer_floats(slots * kKvHeads * kHeadDim),
-        pool({2, kLayers, layer_floats}, DType::kF32),
+        pool({2, kMaxLayers, layer_floats}, DType::kF32),
         q({std::int64_t{c.rows} * c.queries, kHeads, kHeadDim}, DType::kF32),
         out({std::int64_t{c.rows} * c.queries, kHeads, kHeadDim}, DType::kF32),
         cu({c.rows + 1}, DType::kI32),
@@ -87,7 +87,7 @@ struct Step {
 
   void use_layer(int layer) {
     args.kv.k = pool.view().data + layer * layer_floats * 4;
-    args.kv.v = args.kv.k + kLayers * layer_floats * 4;
+    args.kv.v = args.kv.k + kMaxLayers * layer_floats * 4;
   }
 
   std::int32_t pages;
@@ -118,13 +118,13 @@ struct Times {
 };
 
 template <class Body>
-Times measure(double seconds, bool one_thread, const Body& body) {
+Times measure(double seconds, int layers, bool one_thread, const Body& body) {
   std::vector<double> times;
   const double end = now(one_thread) + seconds;
   while (now(one_thread) < end || times.size() < 3) {
     const double start = now(one_thread);
-    for (int layer = 0; layer < kLayers; ++layer) body(layer);
-    times.push_back((now(one_thread) - start) / kLayers * 1e6);
+    for (int layer = 0; layer < layers; ++layer) body(layer);
+    times.push_back((now(one_thread) - start) / layers * 1e6);
   }
   std::sort(times.begin(), times.end());
   return {times.front(), times[times.size() / 2]};
@@ -133,10 +133,12 @@ Times measure(double seconds, bool one_thread, const Body& body) {
 int run(int argc, char** argv) {
   int threads = 1;
   double seconds = 0.5;
+  int layers = kMaxLayers;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view option = argv[i];
     if (option == "--simd") set_simd(argv[i + 1]);
     if (option == "--threads") threads = std::atoi(argv[i + 1]);
+    if (option == "--layers") layers = std::clamp(std::atoi(argv[i + 1]), 1, kMaxLayers);
     if (option == "--seconds") seconds = std::atof(argv[i + 1]);
   }
   constexpr Case kCases[] = {
@@ -159,11 +161,11 @@ int run(int argc, char** argv) {
     volatile float sink = 0;
     stream.submit([&] {
       for (int round = 0; round < 3; ++round) {  // alternately, because others use the machine too
-        const Times a = measure(seconds / 3, threads == 1, [&](int layer) {
+        const Times a = measure(seconds / 3, layers, threads == 1, [&](int layer) {
           step.use_layer(layer);
           paged_attention(step.args, step.workspace, stream);
         });
-        const Times r = measure(seconds / 6, threads == 1, [&](int layer) {
+        const Times r = measure(seconds / 6, layers, threads == 1, [&](int layer) {
           step.use_layer(layer);
           stream.run([&](ThreadPool& pool) { sink = read_all(step, pool); });
         });

@@ -15,6 +15,7 @@ namespace {
 constexpr int kTile = kAttentionTile;
 constexpr int kSplitTiles = kAttentionSplit / kAttentionTile;
 constexpr int kGroup = 6;                // rows computed together
+constexpr int kOnceRows = 4;             // up to so many rows read keys without a transposed copy
 constexpr int kVecs = kW == 16 ? 4 : 2;  // kGroup * kVecs sums stay in registers
 constexpr int kMaxSum = 16;              // lanes of a row's running sum, at most
 
@@ -109,11 +110,25 @@ MINISGL_INLINE void transpose(Vec (&m)[kW]) {
   }
 }
 
+/// Rows of the tile after the one at work, to be asked for meanwhile; null if there is none. They
+/// are asked for where the same part of this tile is read: all at once, they would keep the loads
+/// that the computation waits for from being sent. Into the second-level cache, because the first
+/// has no room for two tiles.
+struct Ahead {
+  const float* const* k = nullptr;
+  const float* const* v = nullptr;
+};
+
+MINISGL_INLINE void ask_for(const float* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
+
 /// keys[d][i] = rows[i][d] for the first `count` keys (rounded up to whole vectors).
-void transpose_tile(const float* const* rows, int count, int head_dim, float* keys) {
+void transpose_tile(const float* const* rows, int count, int head_dim, float* keys,
+                    const Ahead& ahead) {
   for (int first = 0; first < count; first += kW) {
     int d = 0;
     for (; d + kW <= head_dim; d += kW) {
+      if (ahead.k != nullptr)
+        for (int i = 0; i < kW; ++i) ask_for(ahead.k[first + i] + d);
       Vec m[kW];
       for (int i = 0; i < kW; ++i) m[i] = load(rows[first + i] + d);
       transpose(m);
@@ -121,6 +136,32 @@ void transpose_tile(const float* const* rows, int count, int head_dim, float* ke
     }
     for (; d < head_dim; ++d)
       for (int i = 0; i < kW; ++i) keys[d * kTile + first + i] = rows[first + i][d];
+  }
+}
+
+/// The same sums as score() in the same order, of keys that are transposed on the way: for so few
+/// rows that a transposed copy would cost more than it saves.
+template <int kRows>
+void score_once(const float* q, const float* const* rows, int head_dim, int count, float* scores,
+                const Ahead& ahead) {
+  for (int first = 0; first < count; first += kW) {
+    Vec acc[kRows] = {};
+    int d = 0;
+    for (; d + kW <= head_dim; d += kW) {
+      if (ahead.k != nullptr)
+        for (int i = 0; i < kW; ++i) ask_for(ahead.k[first + i] + d);
+      Vec m[kW];
+      for (int i = 0; i < kW; ++i) m[i] = load(rows[first + i] + d);
+      transpose(m);
+      for (int i = 0; i < kW; ++i)
+        for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(q[r * head_dim + d + i]), m[i], acc[r]);
+    }
+    for (; d < head_dim; ++d) {
+      Vec k;
+      for (int i = 0; i < kW; ++i) k[i] = rows[first + i][d];
+      for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(q[r * head_dim + d]), k, acc[r]);
+    }
+    for (int r = 0; r < kRows; ++r) store(scores + r * kTile + first, acc[r]);
   }
 }
 
@@ -167,12 +208,14 @@ MINISGL_INLINE float soften(float* scores, int visible, float& running_max, floa
 /// vectors of dimensions.
 template <int kRows, int kNum>
 void add_values(const float* scores, const float* factors, const float* const* values, int begin,
-                int end, int first_dim, int padded, float* acc) {
+                int end, int first_dim, int padded, float* acc, const float* const* ahead) {
   Vec sums[kRows][kNum];
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < kNum; ++j)
       sums[r][j] = load(acc + r * padded + first_dim + j * kW) * set1(factors[r]);
   for (int i = begin; i < end; ++i) {
+    if (ahead != nullptr)
+      for (int j = 0; j < kNum; ++j) ask_for(ahead[i] + first_dim + j * kW);
     Vec v[kNum];
     for (int j = 0; j < kNum; ++j) v[j] = load(values[i] + first_dim + j * kW);
     for (int r = 0; r < kRows; ++r) {
@@ -192,10 +235,11 @@ struct Int {
 /// The same for all dimensions.
 template <int kRows>
 void add_all_values(const float* scores, const float* factors, const float* const* values,
-                    int begin, int end, int num_vecs, int padded, float* acc) {
+                    int begin, int end, int num_vecs, int padded, float* acc,
+                    const float* const* ahead) {
   int j = 0;
   const auto run = [&](auto num) {
-    add_values<kRows, num.value>(scores, factors, values, begin, end, j * kW, padded, acc);
+    add_values<kRows, num.value>(scores, factors, values, begin, end, j * kW, padded, acc, ahead);
     j += num.value;
   };
   while (num_vecs - j >= kVecs) run(Int<kVecs>{});
@@ -204,13 +248,19 @@ void add_all_values(const float* scores, const float* factors, const float* cons
   if (num_vecs - j == 1) run(Int<1>{});
 }
 
-/// One tile for kRows rows; visible[r] of its keys are seen by row r, in ascending order.
+/// One tile for kRows rows; visible[r] of its keys are seen by row r, in ascending order. The keys
+/// are in s.keys, unless `keys` says where else.
 template <int kRows>
-void tile_for_rows(const AttentionItem& item, const Scratch& s, const float* const* values, int row,
-                   const int* visible) {
+void tile_for_rows(const AttentionItem& item, const Scratch& s, const float* const* keys,
+                   const float* const* values, int row, const int* visible, const Ahead& ahead) {
   const int padded = (item.head_dim + 15) / 16 * 16;
   const int num_vecs = (item.head_dim + kW - 1) / kW;
-  score<kRows>(s.q + row * item.head_dim, s.keys, item.head_dim, visible[kRows - 1], s.scores);
+  const float* q = s.q + row * item.head_dim;
+  if (keys != nullptr) {
+    score_once<kRows>(q, keys, item.head_dim, visible[kRows - 1], s.scores, ahead);
+  } else {
+    score<kRows>(q, s.keys, item.head_dim, visible[kRows - 1], s.scores);
+  }
   float factors[kRows];
   for (int r = 0; r < kRows; ++r) {
     factors[r] = soften(s.scores + r * kTile, visible[r], s.split.max[row + r],
@@ -218,24 +268,24 @@ void tile_for_rows(const AttentionItem& item, const Scratch& s, const float* con
   }
   float* acc = s.split.acc + row * padded;
   const int common = visible[0];
-  add_all_values<kRows>(s.scores, factors, values, 0, common, num_vecs, padded, acc);
+  add_all_values<kRows>(s.scores, factors, values, 0, common, num_vecs, padded, acc, ahead.v);
   const float one = 1.0F;
   for (int r = 1; r < kRows; ++r) {
     if (visible[r] > common)
       add_all_values<1>(s.scores + r * kTile, &one, values, common, visible[r], num_vecs, padded,
-                        acc + r * padded);
+                        acc + r * padded, nullptr);
   }
 }
 
-void tile_for_rows(int rows, const AttentionItem& item, const Scratch& s,
-                   const float* const* values, int row, const int* visible) {
+void tile_for_rows(int rows, const AttentionItem& item, const Scratch& s, const float* const* keys,
+                   const float* const* values, int row, const int* visible, const Ahead& ahead) {
   switch (rows) {
-    case 1: return tile_for_rows<1>(item, s, values, row, visible);
-    case 2: return tile_for_rows<2>(item, s, values, row, visible);
-    case 3: return tile_for_rows<3>(item, s, values, row, visible);
-    case 4: return tile_for_rows<4>(item, s, values, row, visible);
-    case 5: return tile_for_rows<5>(item, s, values, row, visible);
-    default: return tile_for_rows<kGroup>(item, s, values, row, visible);
+    case 1: return tile_for_rows<1>(item, s, keys, values, row, visible, ahead);
+    case 2: return tile_for_rows<2>(item, s, keys, values, row, visible, ahead);
+    case 3: return tile_for_rows<3>(item, s, keys, values, row, visible, ahead);
+    case 4: return tile_for_rows<4>(item, s, keys, values, row, visible, ahead);
+    case 5: return tile_for_rows<5>(item, s, keys, values, row, visible, ahead);
+    default: return tile_for_rows<kGroup>(item, s, keys, values, row, visible, ahead);
   }
 }
 
@@ -259,18 +309,25 @@ const float* const* whole_vectors(const AttentionItem& item, const Tile& tile, c
   return copies;
 }
 
-/// All rows against one tile.
-void walk_tile(const AttentionItem& item, const Scratch& s, int first_key, int num_keys) {
-  const Tile tile = find_rows(item, first_key, at_most(num_keys - first_key, kTile));
+/// All rows against one tile, whose first key is `first_key`.
+void walk_tile(const AttentionItem& item, const Scratch& s, int first_key, const Tile& tile,
+               const Tile* next) {
   const float* copies[kTile];
   const float* const* values = whole_vectors(item, tile, s, copies);
-  transpose_tile(tile.k, tile.count, item.head_dim, s.keys);
+  Ahead ahead;
+  if (next != nullptr) ahead = {next->k, next->v};
+  const float* const* keys = tile.k;
+  if (item.num_rows > kOnceRows) {
+    transpose_tile(tile.k, tile.count, item.head_dim, s.keys, ahead);
+    keys = nullptr;
+  }
   for (int row = 0; row < item.num_rows; row += kGroup) {
     const int rows = at_most(kGroup, item.num_rows - row);
     int visible[kGroup];
     for (int r = 0; r < rows; ++r)
       visible[r] = at_least(0, at_most(keys_of(item, row + r) - first_key, kTile));
-    if (visible[rows - 1] > 0) tile_for_rows(rows, item, s, values, row, visible);
+    if (visible[rows - 1] > 0) tile_for_rows(rows, item, s, keys, values, row, visible, ahead);
+    ahead = {};
   }
 }
 
@@ -334,13 +391,22 @@ void attention_item(const AttentionItem& item, float* scratch) {
     for (int d = 0; d < item.head_dim; ++d) s.q[row * item.head_dim + d] = q[d] * item.scale;
   }
 
-  const int all_keys = keys_of(item, item.num_rows - 1);
+  const int all_keys = at_most(keys_of(item, item.num_rows - 1), item.split_end * kAttentionSplit);
+  const int first_key = item.split_begin * kAttentionSplit;
+  Tile tiles[2];  // the current one and the next in turn
+  if (first_key < all_keys)
+    tiles[first_key / kTile % 2] = find_rows(item, first_key, at_most(all_keys - first_key, kTile));
   for (int split = item.split_begin; split < item.split_end; ++split) {
     const int begin = split * kAttentionSplit;
     const int end = at_most(all_keys, begin + kAttentionSplit);
     if (begin >= end) break;
     start_split(item, s, padded);
-    for (int key = begin; key < end; key += kTile) walk_tile(item, s, key, end);
+    for (int key = begin; key < end; key += kTile) {
+      const int after = key + kTile;
+      const bool more = after < all_keys;
+      if (more) tiles[after / kTile % 2] = find_rows(item, after, at_most(all_keys - after, kTile));
+      walk_tile(item, s, key, tiles[key / kTile % 2], more ? &tiles[after / kTile % 2] : nullptr);
+    }
     end_split(item, s, split, padded);
   }
   if (item.partial != nullptr) return;
