@@ -32,6 +32,10 @@ constexpr std::array kCommands{
     Entry{"perplexity", "Score a text file", minisgl::app::add_perplexity},
 };
 
+bool is_command(const std::string& name) {
+  return std::any_of(kCommands.begin(), kCommands.end(), [&](const Entry& entry) { return entry.name == name; });
+}
+
 /// `minisgl --model X` serves and `minisgl --model X --shell` starts the shell, as if their names
 /// stood there.
 void insert_default_command(std::vector<std::string>& args) {
@@ -63,6 +67,10 @@ int run(int argc, char** argv) {
   if (args.empty()) {
     std::fputs(app.help().c_str(), stdout);
     return 0;
+  }
+  if (args.front()[0] != '-' && !is_command(args.front())) {
+    std::fprintf(stderr, "minisgl: there is no command \"%s\" (see minisgl --help)\n", args.front().c_str());
+    return 2;
   }
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes its vector from the back

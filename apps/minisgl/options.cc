@@ -4,6 +4,7 @@
 
 #include "base/env.h"
 #include "commands.h"
+#include "kvcache/prefix_cache.h"
 
 namespace minisgl::app {
 
@@ -23,7 +24,9 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       ->capture_default_str()->group(group);
   app.add_option("--attention-backend,--attn", o.attention_backend, "Attention: auto, fa, ref")
       ->capture_default_str()->group(group);
-  app.add_option("--cache-type,--cache", o.cache_type, "Prefix cache: radix, naive")->capture_default_str()->group(group);
+  const std::span<const std::string_view> caches = prefix_cache_names();
+  app.add_option("--cache-type,--cache", o.cache_type, "Prefix cache")
+      ->check(CLI::IsMember(std::vector<std::string>(caches.begin(), caches.end())))->capture_default_str()->group(group);
   app.add_option("--page-size", o.page_size, "Tokens of a KV page")->check(CLI::PositiveNumber)
       ->capture_default_str()->group(group);
   app.add_option("--num-pages", o.num_pages, "Pages of the KV cache; 0: from the available memory")

@@ -58,6 +58,7 @@ void stop(Server& server, const sigset_t& signals, std::chrono::milliseconds dea
 }
 
 int serve(const Options& options) {
+  check_can_listen(options.server);  // loading a model may take long
   const sigset_t signals = block_signals();
   LocalGenerator generator(options.llm);
   Server server(generator, options.server);

@@ -33,6 +33,9 @@ struct ServerOptions {
   std::chrono::milliseconds stop_deadline{5'000};   ///< see Server::stop()
 };
 
+/// Throws what Server::start() would throw: for a program that wants to know before it loads a model.
+void check_can_listen(const ServerOptions& options);
+
 /// Serves from one I/O thread and a few workers of its own. A client that closes its connection, or
 /// its sending side only, aborts what it asked for. All members may be called by any thread.
 class Server {

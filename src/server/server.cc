@@ -54,6 +54,28 @@ constexpr milliseconds kAcceptPause{100};
       fmt::format("cannot listen on {} port {}: {}", options.host, options.port, error.message()));
 }
 
+/// Listens where `options` says.
+tcp::acceptor open_acceptor(asio::io_context& io, const ServerOptions& options) {
+  error_code error;
+  tcp::resolver resolver(io);
+  const auto found =
+      resolver.resolve(options.host, std::to_string(options.port),
+                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
+  if (error || found.empty())
+    throw Error(
+        fmt::format("no network address belongs to the host \"{}\" ({}); give one of this "
+                    "machine's with --host",
+                    options.host, error.message()));
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  tcp::acceptor acceptor(io);
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) cannot_listen(options, error);
+  return acceptor;
+}
+
 // The application decides which of its threads handles signals: never one of ours.
 class SignalsBlocked {
  public:
@@ -108,6 +130,11 @@ class Server::Impl {
   std::thread thread_;
 };
 
+void check_can_listen(const ServerOptions& options) {
+  asio::io_context io;
+  open_acceptor(io, options);
+}
+
 void Server::Impl::start() {
   const std::lock_guard lock(thread_mutex_);
   if (port_ != 0) throw Error("a server can be started only once");
@@ -119,24 +146,7 @@ void Server::Impl::start() {
 }
 
 void Server::Impl::listen() {
-  error_code error;
-  tcp::resolver resolver(io_);
-  const auto found =
-      resolver.resolve(options_.host, std::to_string(options_.port),
-                       tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error || found.empty())
-    throw Error(
-        fmt::format("no network address belongs to the host \"{}\" ({}); give one of this "
-                    "machine's with --host",
-                    options_.host, error.message()));
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  tcp::acceptor acceptor(io_);
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (error) cannot_listen(options_, error);
-  acceptor_ = std::move(acceptor);
+  acceptor_ = open_acceptor(io_, options_);
   port_ = acceptor_.local_endpoint().port();
 }
 

@@ -1,0 +1,149 @@
+"""The commands that scripts use: results on standard output and nothing else there."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+DATA = pathlib.Path(__file__).parent / "data"
+GOLDEN = json.loads((DATA / "smollm2" / "golden.json").read_text())
+
+
+@pytest.fixture
+def minisgl(minisgl_binary):
+    """minisgl(*arguments, text="") -> what it wrote to standard output."""
+
+    def run(*arguments, text="", status=0):
+        done = subprocess.run(
+            [minisgl_binary, *map(str, arguments)],
+            input=text.encode(), capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr.decode()
+        return done.stdout.decode()
+
+    return run
+
+
+def test_version(minisgl):
+    assert minisgl("--version").startswith("minisgl 0.")
+
+
+def test_help_names_every_command(minisgl):
+    text = minisgl("--help")
+    for command in ("serve", "shell", "generate", "bench", "tokenize", "render", "perplexity"):
+        assert command in text
+
+
+def test_tokenize_and_back(minisgl, sample_model):
+    text = "Zwölf Boxkämpfer jagen Viktor 123 über den Sylter Deich. 🫠"
+    ids = json.loads(minisgl("tokenize", "--model", sample_model, text=text))
+    assert all(isinstance(i, int) for i in ids)
+    assert minisgl("detokenize", "--model", sample_model, text=json.dumps(ids)) == text
+
+
+def test_special_tokens_are_parsed_unless_asked_not_to(minisgl, sample_model):
+    text = "<|im_start|>user"
+    parsed = json.loads(minisgl("tokenize", "--model", sample_model, text=text))
+    plain = json.loads(minisgl("tokenize", "--model", sample_model, "--special-as-text", text=text))
+    assert parsed[0] == 1
+    assert len(plain) > len(parsed)
+    skipped = minisgl(
+        "detokenize", "--model", sample_model, "--skip-special", text=json.dumps(parsed)
+    )
+    assert skipped == "user"
+
+
+def test_a_folder_with_only_tokenizer_files_will_do(minisgl, tmp_path):
+    source = DATA / "tiny" / "llama"
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((source / name).read_bytes())
+    ids = json.loads(minisgl("tokenize", "--model", tmp_path, text="hello"))
+    assert minisgl("detokenize", "--model", tmp_path, text=json.dumps(ids)) == "hello"
+
+
+def test_render(minisgl, sample_model):
+    for prompt in GOLDEN["prompts"]:
+        if "messages" not in prompt:
+            continue
+        request = {"messages": prompt["messages"], "add_generation_prompt": True}
+        text = minisgl("render", "--model", sample_model, text=json.dumps(request))
+        assert text == prompt["text"], prompt["name"]
+
+
+def test_generate_from_a_file_keeps_the_order_of_the_input(minisgl, sample_model, tmp_path):
+    chats = [prompt for prompt in GOLDEN["prompts"] if "messages" in prompt][:4]
+    lines = [
+        {"messages": chats[0]["messages"], "sampling": {"max_tokens": 64}},
+        {"token_ids": chats[1]["ids"], "sampling": {"max_tokens": 3, "ignore_eos": True}},
+        {"prompt": chats[2]["text"], "sampling": {"max_tokens": 5, "temperature": 0}},
+        {"prompt": "no such field", "sampling": {"top_q": 1}},
+        {"prompt": "two", "token_ids": [1]},
+        {"messages": chats[3]["messages"], "sampling": {"max_tokens": 2}},
+    ]
+    path = tmp_path / "input.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines) + "\n")
+    output = minisgl("generate", "--model", sample_model, "--input", path, "--json", status=1)
+    results = [json.loads(line) for line in output.splitlines()]
+    assert [result["index"] for result in results] == list(range(6))
+    first = results[0]
+    assert first["text"] == chats[0]["text_before_eos"]
+    assert first["finish_reason"] == "stop"
+    assert first["token_ids"] == chats[0]["greedy"][: chats[0]["first_eos"] + 1]
+    assert first["usage"]["prompt_tokens"] == len(chats[0]["ids"])
+    assert first["usage"]["completion_tokens"] == len(first["token_ids"])
+    assert results[1]["token_ids"] == chats[1]["greedy"][:3]
+    assert results[1]["finish_reason"] == "length"
+    assert results[2]["token_ids"] == chats[2]["greedy"][:5]
+    assert "top_q" in results[3]["error"]
+    assert "exactly one of" in results[4]["error"]
+    assert results[5]["token_ids"] == chats[3]["greedy"][:2]
+
+
+def test_generate_streams_one_answer(minisgl, sample_model):
+    chat = GOLDEN["prompts"][0]
+    output = minisgl(
+        "generate", "--model", sample_model, "--chat", "--prompt", chat["messages"][0]["content"]
+    )
+    assert output == chat["text_before_eos"] + "\n"
+
+
+def test_tiny_models_run_from_token_ids(minisgl, tmp_path):
+    path = tmp_path / "ids.jsonl"
+    for name in ("llama", "llama-f32", "llama-sharded", "llama-tied", "qwen3"):
+        golden = json.loads((DATA / "tiny" / name / "golden.json").read_text())["prompts"]
+        sampling = {"max_tokens": 32, "ignore_eos": True}
+        path.write_text(
+            "\n".join(json.dumps({"token_ids": p["ids"], "sampling": sampling}) for p in golden)
+        )
+        output = minisgl("generate", "--model", DATA / "tiny" / name, "--input", path, "--json")
+        answers = [json.loads(line)["token_ids"] for line in output.splitlines()]
+        assert answers == [p["greedy"] for p in golden], name
+
+
+def test_perplexity(minisgl, sample_model):
+    text = DATA / "smollm2" / "ppl_text.txt"
+    result = json.loads(minisgl("perplexity", "--model", sample_model, "--file", text))
+    assert result["tokens"] == GOLDEN["perplexity"]["n_tokens"]
+    assert result["perplexity"] == pytest.approx(GOLDEN["perplexity"]["ppl"], rel=1e-4)
+
+
+def test_bench_offline_prints_one_object(minisgl, sample_model):
+    output = minisgl(
+        "bench", "offline", "--model", sample_model, "--input-len", 16, "--output-len", 4,
+        "--num-prompts", 2, "--repeat", 1, "--json",
+    )  # fmt: skip
+    result = json.loads(output)
+    assert result["prompt_tokens"] == 32
+    assert result["output_tokens"] == 8
+    assert result["prefill_tokens_per_s"] > 0
+
+
+def test_shell_answers_and_survives_unknown_commands(minisgl, sample_model):
+    output = minisgl(
+        "shell", "--model", sample_model, text="/nonsense\nSay hi.\n/reset\n/exit\nnever read\n"
+    )
+    assert "Unknown command /nonsense" in output
+    assert "The conversation is forgotten." in output
+    assert output.rstrip().endswith("Exiting shell...")
+    assert "never read" not in output
