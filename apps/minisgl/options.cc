@@ -2,6 +2,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "attention/backend.h"
 #include "base/env.h"
 #include "commands.h"
 #include "kvcache/prefix_cache.h"
@@ -22,7 +23,8 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       ->check(CLI::IsMember({"exact"}))->capture_default_str()->group(group);
   app.add_option("--simd", o.simd, "Instruction set of the kernels: auto, plain, avx2, avx512")
       ->capture_default_str()->group(group);
-  app.add_option("--attention-backend,--attn", o.attention_backend, "Attention: auto, fa, ref")
+  app.add_option("--attention-backend,--attn", o.attention_backend,
+                 "Attention: auto, " + attention_backend_names() + ", or two of them as PREFILL,DECODE (\"fa,fi\")")
       ->capture_default_str()->group(group);
   const std::span<const std::string_view> caches = prefix_cache_names();
   app.add_option("--cache-type,--cache", o.cache_type, "Prefix cache")
