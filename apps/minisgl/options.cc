@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/backend.h"
 #include "base/env.h"
 #include "commands.h"
 #include "kvcache/prefix_cache.h"
@@ -45,7 +46,7 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       app.add_option("--simd", o.simd, "Instruction set of the kernels: auto, plain, avx2, avx512")
           ->type_name("NAME")
           ->capture_default_str(),
-      app.add_option("--attention-backend,--attn", o.attention_backend, "Attention: auto, fa, ref")
+      app.add_option("--attention-backend,--attn", o.attention_backend, "Attention: auto, " + attention_backend_names() + ", or two as PREFILL,DECODE")
           ->type_name("NAME")
           ->capture_default_str(),
       one_of(app.add_option("--cache-type,--cache", o.cache_type, "Prefix cache: radix, naive"),

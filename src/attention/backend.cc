@@ -1,10 +1,16 @@
 #include "attention/backend.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 #include "attention/fa_backend.h"
+#include "attention/fi_backend.h"
+#include "attention/hybrid_backend.h"
 #include "attention/ref_backend.h"
+#include "attention/trtllm_backend.h"
 #include "base/check.h"
+#include "base/log.h"
 
 namespace minisgl {
 namespace {
@@ -20,8 +26,10 @@ struct Entry {
 };
 
 constexpr Entry kBackends[] = {
-    {"fa", make<FaBackend>},
     {"ref", make<RefBackend>},
+    {"fa", make<FaBackend>},
+    {"fi", make<FiBackend>},
+    {"trtllm", make<TrtllmBackend>},
 };
 
 /// What "auto" is on a device.
@@ -29,6 +37,16 @@ std::string_view best_for(Device device) {
   check(device.is_cpu(), "no attention backend for device ", to_string(device));
   return "fa";
 }
+
+std::unique_ptr<AttentionBackend> make_single(std::string_view name, const AttentionShape& shape) {
+  const std::string_view wanted = name == "auto" ? best_for(shape.device) : name;
+  for (const Entry& entry : kBackends)
+    if (entry.name == wanted) return entry.make(shape);
+  throw Error("unknown attention backend \"" + std::string(name) + "\"; known are auto, " +
+              attention_backend_names() + ", or two of them as \"prefill,decode\"");
+}
+
+constexpr std::array<std::int32_t, 3> kTrtllmPageSizes = {16, 32, 64};
 
 }  // namespace
 
@@ -58,13 +76,43 @@ std::unique_ptr<AttentionBackend> make_attention_backend(std::string_view name,
             shape.page_size > 0 && shape.max_seq_len_tokens > 0 && shape.max_rows > 0,
         "an attention backend needs numbers of heads, head_dim, page_size, max_seq_len_tokens and "
         "max_rows");
-  const std::string_view wanted = name == "auto" ? best_for(shape.device) : name;
-  std::string known = "auto";
-  for (const Entry& entry : kBackends) {
-    if (entry.name == wanted) return entry.make(shape);
-    known += ", " + std::string(entry.name);
+  const std::size_t comma = name.find(',');
+  if (comma == std::string_view::npos) return make_single(name, shape);
+  if (name.find(',', comma + 1) != std::string_view::npos)
+    throw Error("Only one comma is allowed in hybrid backend: \"" + std::string(name) + "\"");
+  const std::string_view prefill = name.substr(0, comma);
+  const std::string_view decode = name.substr(comma + 1);
+  if (prefill == decode) {
+    log::warning("the attention backends for prefill and decode are both {0}: using {0} alone",
+                 prefill);
+    return make_single(prefill, shape);
   }
-  throw Error("unknown attention backend \"" + std::string(name) + "\"; known are " + known);
+  auto hybrid =
+      std::make_unique<HybridBackend>(make_single(prefill, shape), make_single(decode, shape));
+  log::info("Using hybrid attention backend: prefill={}, decode={}", prefill, decode);
+  return hybrid;
+}
+
+std::string attention_backend_names() {
+  std::string names;
+  for (const Entry& entry : kBackends) {
+    if (!names.empty()) names += ", ";
+    names += entry.name;
+  }
+  return names;
+}
+
+std::int32_t supported_page_size(std::string_view backend, std::int32_t page_size) {
+  const std::size_t comma = std::min(backend.find(','), backend.size());
+  const bool trtllm =
+      backend.substr(0, comma) == "trtllm" ||
+      (comma < backend.size() && backend.substr(comma + 1) == "trtllm");
+  const bool fits = std::find(kTrtllmPageSizes.begin(), kTrtllmPageSizes.end(), page_size) !=
+                    kTrtllmPageSizes.end();
+  if (!trtllm || fits) return page_size;
+  log::warning("the attention backend trtllm needs pages of 16, 32 or 64 tokens: using 64, not {}",
+               page_size);
+  return 64;
 }
 
 }  // namespace minisgl

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +16,7 @@
 
 namespace minisgl {
 
-/// One attention implementation ("ref", "fa", ...). Not thread-safe: owned by one Engine.
+/// One attention implementation ("ref", "fa", "fi", ...). Not thread-safe: owned by one Engine.
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
@@ -66,10 +67,20 @@ struct AttentionShape {
   std::int64_t max_seq_len_tokens = 0;
   std::int32_t max_rows = 0;  ///< rows of a batch, padding included
   Device device;
+  std::int32_t sliding_window = 0;  ///< tokens that a query sees at most, the last ones; 0: all
+  float softcap = 0;                ///< logits become softcap * tanh(logit / softcap); 0: off
 };
 
-/// `name`: "auto", "ref", "fa". Throws Error naming the known ones for any other.
+/// `name`: "auto", one of attention_backend_names(), or "prefill,decode" of two of them. The same
+/// name twice is that backend, with a warning. Throws Error naming the known ones for any other.
 std::unique_ptr<AttentionBackend> make_attention_backend(std::string_view name,
                                                          const AttentionShape& shape);
+
+/// "ref, fa, fi, trtllm"
+std::string attention_backend_names();
+
+/// The page size (tokens) to plan the KV pool with: `page_size`, or 64 with a warning if `backend`
+/// (as for make_attention_backend) is or contains trtllm and page_size is not 16, 32 or 64.
+std::int32_t supported_page_size(std::string_view backend, std::int32_t page_size);
 
 }  // namespace minisgl

@@ -1,4 +1,4 @@
-// The backend `ref`: the plain oracle, which reads the page table as the ledger writes it.
+// The backend `ref`: plain code, which reads the page table as the ledger writes it.
 
 #pragma once
 
@@ -19,9 +19,8 @@ struct RefMetadata final : AttentionMetadata {
   ArgumentPool::Lease block;
 };
 
-/// Slow, on one thread, and allocates: for tests and for finding out which backend is wrong. Its
-/// arithmetic is double; results differ from fa's in the last bits, but do not depend on the batch
-/// either.
+/// Slow, on one thread, and allocates: for tests and for finding out which backend is wrong. Gives
+/// the bits of the other backends, from the plainest code: kernels/ref/attention_in_order.cc.
 class RefBackend final : public AttentionBackend {
  public:
   explicit RefBackend(const AttentionShape& shape);

@@ -91,6 +91,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
     throw Error("--max-seq-len-override " + std::to_string(context) + " is longer than the model's context of " +
                 std::to_string(m.max_position_embeddings) + " tokens");
 
+  config_.page_size = supported_page_size(config_.attention_backend, config_.page_size);
   KvPoolConfig pool{.num_layers = static_cast<std::int32_t>(m.num_layers),
                     .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
                     .head_dim = static_cast<std::int32_t>(m.head_dim),

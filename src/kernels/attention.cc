@@ -4,19 +4,10 @@
 #include <atomic>
 
 #include "base/math.h"
-#include "kernels/cpu/table.h"
+#include "kernels/cpu/attention_call.h"
 
 namespace minisgl::kernels {
 namespace {
-
-constexpr std::int64_t kMaxHeadDim = 256;
-/// The states of splits that threads share are kept only while they fit in this: they are worth it
-/// for few tokens with long contexts, where there is little else to share out.
-constexpr std::int64_t kMaxPartialBytes = 8 << 20;
-
-std::int64_t partial_floats(std::int64_t head_dim) {
-  return round_up<std::int64_t>(head_dim, 16) + 16;
-}
 
 std::int64_t partial_bytes(std::int64_t tokens, std::int64_t q_heads, std::int64_t head_dim,
                            std::int64_t max_seqlen_k) {
@@ -24,8 +15,8 @@ std::int64_t partial_bytes(std::int64_t tokens, std::int64_t q_heads, std::int64
   return tokens * q_heads * splits * partial_floats(head_dim) * std::int64_t{sizeof(float)};
 }
 
-std::int64_t scratch_bytes(std::int32_t head_dim) {
-  return attention_scratch_floats(head_dim) * std::int64_t{sizeof(float)};
+AttentionCall call_of(const PagedAttentionArgs& args) {
+  return {args.q, args.out, args.kv, args.scale, args.window_tokens, args.softcap};
 }
 
 /// A call, cut into items: (sequence, block of rows, split, KV head), the last fastest.
@@ -33,11 +24,12 @@ class Work {
  public:
   Work(const PagedAttentionArgs& args, TensorView workspace, int num_threads)
       : args_(args),
+        call_(call_of(args)),
         num_seqs_(args.cache_seqlens.dim(0)),
-        group_(static_cast<std::int32_t>(args.q.dim(1)) / args.kv.num_heads),
+        group_(call_.group()),
         scratch_(reinterpret_cast<float*>(workspace.data)),
         scratch_floats_(attention_scratch_floats(args.kv.head_dim)) {
-    const std::int64_t scratch = scratch_bytes(args.kv.head_dim);
+    const std::int64_t scratch = attention_scratch_bytes(args.kv.head_dim);
     num_workers_ = std::min<std::int64_t>(num_threads, workspace.numel() / scratch);
     const std::int64_t left = workspace.numel() - num_workers_ * scratch;
     if (num_workers_ > 1 && args.max_seqlen_k > kAttentionSplit &&
@@ -80,7 +72,7 @@ class Work {
     return args_.cache_seqlens.as<std::int32_t>()[seq];
   }
   std::int32_t num_blocks(std::int64_t seq) const {
-    return ceil_div(num_queries(seq) * group_, kAttentionRows);
+    return call_.num_blocks(num_queries(seq));
   }
   std::int32_t num_splits(std::int64_t seq) const {
     return partial_ == nullptr ? 1 : ceil_div(num_keys(seq), kAttentionSplit);
@@ -102,42 +94,29 @@ class Work {
   /// False if the item's rows see nothing of its split.
   bool make_item(const Cursor& cursor, AttentionItem& item) const {
     const std::int64_t seq = cursor.seq;
-    const std::int64_t kv_head = cursor.item % args_.kv.num_heads;
+    const auto kv_head = static_cast<std::int32_t>(cursor.item % args_.kv.num_heads);
     const std::int64_t rest = cursor.item / args_.kv.num_heads;
     const auto split = static_cast<std::int32_t>(rest % num_splits(seq));
-    // The last block first: it sees most.
-    const auto block = static_cast<std::int32_t>(num_blocks(seq) - 1 - rest / num_splits(seq));
-    const std::int64_t token = first_token(seq);
-    const std::int64_t q_head = kv_head * group_;
-    const std::int32_t rows = num_queries(seq) * group_;
-    item = {
-        .q = args_.q.as<float>() + token * args_.q.stride(0) + q_head * args_.q.stride(1),
-        .out = args_.out.as<float>() + token * args_.out.stride(0) + q_head * args_.out.stride(1),
-        .q_token_stride = args_.q.stride(0),
-        .q_head_stride = args_.q.stride(1),
-        .out_token_stride = args_.out.stride(0),
-        .out_head_stride = args_.out.stride(1),
-        .group = group_,
-        .first_row = block * kAttentionRows,
-        .num_rows = std::min(kAttentionRows, rows - block * kAttentionRows),
-        .first_visible = num_keys(seq) - num_queries(seq) + 1,
-        .k = reinterpret_cast<const float*>(args_.kv.k) + kv_head * args_.kv.head_stride,
-        .v = reinterpret_cast<const float*>(args_.kv.v) + kv_head * args_.kv.head_stride,
-        .slot_stride = args_.kv.slot_stride,
-        .head_dim = args_.kv.head_dim,
-        .page_size = args_.kv.page_size,
-        .pages = args_.page_table.as<std::int32_t>() + seq * args_.page_table.stride(0),
-        .split_begin = split,
-        .split_end = partial_ == nullptr ? ceil_div(num_keys(seq), kAttentionSplit) : split + 1,
-        .scale = args_.scale};
+    item = call_.item(
+        {.first_token = first_token(seq),
+         .num_queries = num_queries(seq),
+         .num_keys = num_keys(seq),
+         .pages = args_.page_table.as<std::int32_t>() + seq * args_.page_table.stride(0),
+         .kv_head = kv_head,
+         // The last block first: it sees most.
+         .block = static_cast<std::int32_t>(num_blocks(seq) - 1 - rest / num_splits(seq))});
     if (partial_ == nullptr) return true;
+    const SplitRange seen = splits_of(item);
+    if (split < seen.begin || split >= seen.end) return false;
+    item.split_begin = split;
+    item.split_end = split + 1;
     // Rows of the sequence are numbered token * group + head; the partials of a token's heads lie
     // together, first by KV head.
-    item.partial = partial_at(token, kv_head, split);
-    item.partial_stride = max_splits_ * partial_floats(args_.kv.head_dim);
-    item.partial_token_stride = args_.kv.num_heads * group_ * item.partial_stride;
-    const std::int32_t last_row = item.first_row + item.num_rows - 1;
-    return item.first_visible + last_row / group_ > split * kAttentionSplit;
+    item.partial = partial_at(first_token(seq), kv_head, split);
+    item.partial_split_stride = partial_floats(args_.kv.head_dim);
+    item.partial_head_stride = max_splits_ * item.partial_split_stride;
+    item.partial_token_stride = args_.kv.num_heads * group_ * item.partial_head_stride;
+    return true;
   }
 
   float* partial_at(std::int64_t token, std::int64_t kv_head, std::int64_t split) const {
@@ -151,21 +130,22 @@ class Work {
       for (std::int32_t i = 0; i < queries; ++i) {
         const std::int64_t token = first_token(seq) + i;
         const std::int32_t keys = num_keys(seq) - queries + 1 + i;
+        const std::int32_t first = first_key_seen(keys, args_.window_tokens) / kAttentionSplit;
         for (std::int64_t head = 0; head < args_.q.dim(1); ++head) {
           kernels.attention_merge(
-              {.partial = partial_at(token, head / group_, 0) +
+              {.partial = partial_at(token, head / group_, first) +
                           (head % group_) * max_splits_ * partial_floats(args_.kv.head_dim),
                .split_stride = partial_floats(args_.kv.head_dim),
-               .num_splits = ceil_div(keys, kAttentionSplit),
+               .num_splits = ceil_div(keys, kAttentionSplit) - first,
                .head_dim = args_.kv.head_dim,
-               .out = args_.out.as<float>() + token * args_.out.stride(0) +
-                      head * args_.out.stride(1)});
+               .out = call_.out_of(token, head)});
         }
       }
     });
   }
 
   const PagedAttentionArgs& args_;
+  AttentionCall call_;
   std::int64_t num_seqs_;
   std::int32_t group_;
   float* scratch_;
@@ -178,19 +158,7 @@ class Work {
 }  // namespace
 
 void check_paged_attention(const PagedAttentionArgs& args) {
-  check_tensor(args.q, {-1, -1, -1}, DType::kF32, "q");
-  check_tensor(args.out, args.q.shape, DType::kF32, "out");
-  check(args.q.stride(2) == 1 && args.out.stride(2) == 1,
-        "q and out must be contiguous in their last dimension");
-  const std::int64_t head_dim = args.q.dim(2);
-  check(head_dim % 8 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
-        "head_dim must be a multiple of 8, at most ", kMaxHeadDim, ", not ", head_dim);
-  check(args.kv.dtype == DType::kF32, "keys and values must be f32, not ", name(args.kv.dtype));
-  check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ",
-        args.kv.head_dim);
-  check(args.kv.num_heads > 0 && args.q.dim(1) % args.kv.num_heads == 0, args.q.dim(1),
-        " query heads are not a multiple of ", args.kv.num_heads, " KV heads");
-  check(args.kv.page_size > 0, "page_size must be positive, not ", args.kv.page_size);
+  check_attention_call(call_of(args));
   check_tensor(args.cache_seqlens, {-1}, DType::kI32, "cache_seqlens");
   const std::int64_t seqs = args.cache_seqlens.dim(0);
   check_tensor(args.cu_seqlens_q, {seqs + 1}, DType::kI32, "cu_seqlens_q");
@@ -207,13 +175,13 @@ std::int64_t paged_attention_workspace_bytes(std::int64_t num_tokens, std::int32
       num_threads == 1
           ? 0
           : std::min(kMaxPartialBytes, partial_bytes(num_tokens, q_heads, head_dim, max_seqlen_k));
-  return num_threads * scratch_bytes(head_dim) + partials;
+  return num_threads * attention_scratch_bytes(head_dim) + partials;
 }
 
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream) {
   check_paged_attention(args);
   check_tensor(workspace, {-1}, DType::kU8, "workspace");
-  const std::int64_t needed = scratch_bytes(args.kv.head_dim);
+  const std::int64_t needed = attention_scratch_bytes(args.kv.head_dim);
   check(workspace.numel() >= needed, "workspace has ", workspace.numel(), " bytes, needs at least ",
         needed);
   if (args.q.dim(0) == 0) return;

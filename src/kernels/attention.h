@@ -18,19 +18,23 @@ struct PagedAttentionArgs {
   TensorView page_table;     ///< [B, max_pages] i32, in PAGES: key p of row b is in slot
                              ///< page_table[b, p / page_size] * page_size + p % page_size
   float scale = 0;           ///< usually head_dim^-0.5
+  std::int32_t window_tokens = 0;  ///< a query sees so many keys at most, itself included; 0: all
+  float softcap = 0;               ///< score = softcap * tanh(score / softcap); 0: off
   std::int32_t max_seqlen_q = 0;
   std::int32_t max_seqlen_k = 0;
   TensorView out;  ///< [T, q_heads, head_dim] f32
 };
 
 /// out[t, h] = softmax(scale * q[t, h] . K) V over the keys that t may see: query i of row b (of n)
-/// sees keys 0 .. cache_seqlens[b] - n + i. Query head h reads KV head h / (q_heads / kv_heads).
-/// head_dim is any multiple of 8 up to 256; KV is f32 (narrower types: the same contract).
+/// sees keys 0 .. cache_seqlens[b] - n + i, or the last window_tokens of them; keys that it does not
+/// see are not added, whatever they hold. Query head h reads KV head h / (q_heads / kv_heads).
+/// head_dim is any multiple of 8 up to 256. Keys and values are f32, bf16 or f16, widened when they
+/// are read; all arithmetic is f32, in the order that kernels/attention_tiles.h tells.
 ///
 /// Timing   enqueued on `stream`; temporary memory from `workspace`
-/// (paged_attention_workspace_bytes);
-///          does not allocate and does not synchronise.
+///          (paged_attention_workspace_bytes); does not allocate and does not synchronise.
 /// Errors   Error if shapes or types disagree, or q_heads is not a multiple of kv_heads.
+/// Source   the arguments of flash_attn_with_kvcache (FlashAttention); window and cap as there.
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream);
 
 /// The checks of paged_attention() alone.

@@ -6,139 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
-#include <numeric>
 
-#include "base/math.h"
-#include "kernels/ref/reference.h"
+#include "kernels/attention_testing.h"
+#include "kernels/cpu/table.h"
 #include "kernels/simd_testing.h"
-#include "testing/random.h"
 
 namespace minisgl::kernels {
 namespace {
 
 using testing_util::Random;
-
-struct Heads {
-  std::int32_t q = 9, kv = 3, dim = 64;
-};
-
-/// Sequences whose queries, keys and values are a function of (sequence, position) alone, in a pool
-/// of shuffled pages.
-class Sequences {
- public:
-  Sequences(Heads heads, std::vector<std::int32_t> lengths, std::int32_t page_size,
-            bool heads_apart = false)
-      : heads_(heads), lengths_(std::move(lengths)), page_size_(page_size) {
-    for (const std::int32_t length : lengths_)
-      max_pages_ = std::max(max_pages_, ceil_div(length, page_size));
-    const std::int64_t pages = max_pages_ * static_cast<std::int64_t>(lengths_.size()) + 1;
-    table_ = Tensor({static_cast<std::int64_t>(lengths_.size()), max_pages_}, DType::kI32);
-    auto* table = table_.view().as<std::int32_t>();
-    std::iota(table, table + table_.view().numel(), 1);
-    Random random(99);
-    for (std::int64_t i = table_.view().numel() - 1; i > 0; --i)
-      std::swap(table[i], table[random.below(i + 1)]);
-
-    const std::int64_t slots = pages * page_size;
-    pool_ = Tensor({2, slots, heads.kv, heads.dim}, DType::kF32);
-    float* pool = pool_.view().as<float>();
-    // What no sequence owns must not matter.
-    std::fill(pool, pool + pool_.view().numel(), std::numeric_limits<float>::quiet_NaN());
-    kv_ = {.k = pool_.view().data,
-           .v = pool_.view().slice(1, 2).data,
-           .num_heads = heads.kv,
-           .head_dim = heads.dim,
-           .slot_stride = std::int64_t{heads.kv} * heads.dim,
-           .head_stride = heads.dim,
-           .num_slots = slots,
-           .page_size = page_size};
-    if (heads_apart) {
-      kv_.slot_stride = heads.dim;
-      kv_.head_stride = slots * heads.dim;
-    }
-    for (std::size_t seq = 0; seq < lengths_.size(); ++seq)
-      for (std::int32_t key = 0; key < lengths_[seq]; ++key)
-        store(static_cast<std::int64_t>(seq), key);
-  }
-
-  /// Rows of a step: tokens [begin, end) of a sequence.
-  struct Row {
-    std::int64_t seq;
-    std::int32_t begin, end;
-  };
-
-  /// Output [tokens][q_heads][dim] of a step.
-  std::vector<float> attend(const std::vector<Row>& rows, CpuStream& stream,
-                            bool reference = false) const {
-    std::int64_t tokens = 0;
-    Tensor cu({static_cast<std::int64_t>(rows.size()) + 1}, DType::kI32);
-    Tensor seqlens({static_cast<std::int64_t>(rows.size())}, DType::kI32);
-    Tensor table({static_cast<std::int64_t>(rows.size()), max_pages_}, DType::kI32);
-    PagedAttentionArgs args;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      tokens += rows[i].end - rows[i].begin;
-      cu.view().as<std::int32_t>()[i + 1] = static_cast<std::int32_t>(tokens);
-      seqlens.view().as<std::int32_t>()[i] = rows[i].end;
-      std::memcpy(table.view().as<std::int32_t>() + i * max_pages_,
-                  table_.view().as<std::int32_t>() + rows[i].seq * max_pages_,
-                  sizeof(std::int32_t) * max_pages_);
-      args.max_seqlen_q = std::max(args.max_seqlen_q, rows[i].end - rows[i].begin);
-      args.max_seqlen_k = std::max(args.max_seqlen_k, rows[i].end);
-    }
-    Tensor q({tokens, heads_.q, heads_.dim}, DType::kF32);
-    Tensor out({tokens, heads_.q, heads_.dim}, DType::kF32);
-    float* to = q.view().as<float>();
-    for (const Row& row : rows) {
-      for (std::int32_t position = row.begin; position < row.end; ++position) {
-        Random random(row.seq * 1000003 + position * 3 + 2);
-        for (std::int64_t i = 0; i < heads_.q * heads_.dim; ++i) *to++ = random.uniform() * 3;
-      }
-    }
-    args.q = q;
-    args.kv = kv_;
-    args.cu_seqlens_q = cu;
-    args.cache_seqlens = seqlens;
-    args.page_table = table;
-    args.scale = 1.0F / std::sqrt(static_cast<float>(heads_.dim));
-    args.out = out;
-    const Tensor workspace(
-        {paged_attention_workspace_bytes(tokens, heads_.q, heads_.dim, args.max_seqlen_k,
-                                         stream.num_threads())},
-        DType::kU8);
-    if (reference) {
-      ref::paged_attention(args);
-    } else {
-      paged_attention(args, workspace, stream);
-      stream.synchronize();
-    }
-    const float* from = out.view().as<float>();
-    return {from, from + out.view().numel()};
-  }
-
-  std::int64_t token_floats() const { return std::int64_t{heads_.q} * heads_.dim; }
-
- private:
-  void store(std::int64_t seq, std::int32_t key) {
-    const std::int64_t page = table_.view().as<std::int32_t>()[seq * max_pages_ + key / page_size_];
-    const std::int64_t slot = page * page_size_ + key % page_size_;
-    Random random(seq * 1000003 + key * 3 + 1);
-    for (std::int32_t head = 0; head < heads_.kv; ++head) {
-      const std::int64_t at = slot * kv_.slot_stride + head * kv_.head_stride;
-      for (std::int32_t d = 0; d < heads_.dim; ++d) {
-        reinterpret_cast<float*>(kv_.k)[at + d] = random.uniform() * 3;
-        reinterpret_cast<float*>(kv_.v)[at + d] = random.uniform();
-      }
-    }
-  }
-
-  Heads heads_;
-  std::vector<std::int32_t> lengths_;
-  std::int32_t page_size_;
-  std::int32_t max_pages_ = 1;
-  Tensor table_, pool_;
-  KvView kv_;
-};
 
 void expect_near(const std::vector<float>& actual, const std::vector<float>& expected,
                  const char* what) {
@@ -155,11 +31,11 @@ class AttentionTest : public SimdTest {
 
 TEST_P(AttentionTest, MatchesTheReferenceForEveryShapeOfHead) {
   for (const Heads heads :
-       {Heads{9, 3, 64}, Heads{4, 4, 8}, Heads{14, 2, 64}, Heads{8, 1, 128}, Heads{3, 1, 24},
+       {Heads{9, 3, 64}, Heads{4, 2, 32}, Heads{4, 4, 8}, Heads{14, 2, 64}, Heads{8, 1, 128}, Heads{3, 1, 24},
         Heads{5, 5, 40}, Heads{2, 2, 256}, Heads{6, 2, 80}, Heads{7, 1, 96}}) {
     const Sequences sequences(heads, {130, 1, 64, 65}, 16);
     const std::vector<Sequences::Row> rows = {{0, 97, 130}, {1, 0, 1}, {2, 63, 64}, {3, 0, 65}};
-    expect_near(sequences.attend(rows, three_), sequences.attend(rows, three_, /*reference=*/true),
+    expect_near(sequences.attend(rows, three_), sequences.attend(rows, three_, How::kOracle),
                 ("head_dim " + std::to_string(heads.dim)).c_str());
   }
 }
@@ -169,9 +45,9 @@ TEST_P(AttentionTest, MatchesTheReferenceAtTheBordersOfTilesAndSplits) {
   for (const std::int32_t length :
        {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 511, 512, 513, 576, 577, 1024, 1025, 1100}) {
     const std::vector<Sequences::Row> rows = {{0, length - 1, length}};
-    expect_near(sequences.attend(rows, one_), sequences.attend(rows, one_, true), "decode");
+    expect_near(sequences.attend(rows, one_), sequences.attend(rows, one_, How::kOracle), "decode");
     const std::vector<Sequences::Row> chunk = {{0, std::max(0, length - 40), length}};
-    expect_near(sequences.attend(chunk, three_), sequences.attend(chunk, three_, true), "extend");
+    expect_near(sequences.attend(chunk, three_), sequences.attend(chunk, three_, How::kOracle), "extend");
   }
 }
 
@@ -191,7 +67,7 @@ TEST_P(AttentionTest, EveryChunkingPageSizeAndThreadCountGivesTheSameBitsAsDecod
   const Sequences scattered({9, 3, 64}, {kLength}, 1);
   const std::vector<float> expected = decode_all(scattered, 0, kLength, one_);
   const Sequences pages({9, 3, 64}, {kLength}, 16);
-  const Sequences big_pages({9, 3, 64}, {kLength}, 256, /*heads_apart=*/true);
+  const Sequences big_pages({9, 3, 64}, {kLength}, 256, {.heads_apart = true});
   Random random(5);
   for (int trial = 0; trial < 9; ++trial) {
     const Sequences& sequences = trial % 3 == 0 ? scattered : trial % 3 == 1 ? pages : big_pages;
@@ -242,6 +118,116 @@ TEST_P(AttentionTest, AWorkspaceForOneThreadGivesTheSameBits) {
   EXPECT_EQ(std::memcmp(shared.data(), alone.data(), alone.size() * sizeof(float)), 0);
 }
 
+TEST_P(AttentionTest, AQuerySeesItsLastKeysAloneWhenThereIsAWindow) {
+  Sequences sequences({6, 2, 40}, {1100, 130}, 16);
+  for (const std::int32_t window : {1, 63, 64, 65, 512, 700, 5000}) {
+    sequences.window_tokens = window;
+    for (const std::vector<Sequences::Row>& rows :
+         {std::vector<Sequences::Row>{{0, 1099, 1100}, {1, 64, 65}}, {{0, 1000, 1100}, {1, 0, 130}},
+          {{0, 500, 600}}}) {
+      const std::vector<float> expected = sequences.attend(rows, one_, How::kOracle);
+      for (CpuStream* stream : {&one_, &three_})
+        expect_near(sequences.attend(rows, *stream), expected,
+                    ("window " + std::to_string(window)).c_str());
+    }
+  }
+}
+
+TEST_P(AttentionTest, KeysOutsideTheWindowMayHoldAnything) {
+  for (const std::int32_t window : {1, 40, 64, 600}) {
+    Sequences clean({9, 3, 64}, {1300}, 16);
+    Sequences poisoned({9, 3, 64}, {1300}, 16);
+    clean.window_tokens = poisoned.window_tokens = window;
+    // The first of the 20 queries sees key 1280 - window + 1 first.
+    poisoned.poison(0, 0, 1281 - window);
+    const std::vector<Sequences::Row> rows = {{0, 1280, 1300}};
+    for (const How how : {How::kPaged, How::kRagged}) {
+      const std::vector<float> expected = clean.attend(rows, three_, how);
+      const std::vector<float> actual = poisoned.attend(rows, three_, how);
+      ASSERT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0)
+          << "window " << window;
+    }
+  }
+}
+
+TEST_P(AttentionTest, TheSoftCapBoundsTheScores) {
+  Sequences sequences({6, 2, 64}, {600}, 16);
+  for (const float cap : {0.5F, 5.0F, 50.0F}) {
+    sequences.softcap = cap;
+    const std::vector<Sequences::Row> rows = {{0, 560, 600}};
+    expect_near(sequences.attend(rows, three_), sequences.attend(rows, three_, How::kOracle),
+                ("cap " + std::to_string(cap)).c_str());
+  }
+}
+
+TEST_P(AttentionTest, TheHyperbolicTangentOfTheSoftCapIsRightInTheLastPlaces) {
+  std::vector<float> x = {0.0F, -0.0F, 0.625F, 1e-30F, 1e30F, -1e30F, 0.62499997F};
+  for (int i = -2000; i <= 2000; ++i) x.push_back(static_cast<float>(i) * 0.00517F);
+  std::vector<float> y = x;
+  cpu_kernels().softcap(y.data(), static_cast<std::int64_t>(y.size()), 1.0F);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double expected = std::tanh(double{x[i]});
+    ASSERT_NEAR(y[i], expected, std::abs(expected) * 3 * 0x1p-24 + 1e-44) << x[i];
+  }
+}
+
+TEST_P(AttentionTest, NarrowKeysAndValuesAreWidenedWithoutLossForEverySizeOfHead) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    for (const std::int32_t dim : {8, 24, 32, 64, 80, 96, 128, 256}) {
+      const Sequences sequences({6, 2, dim}, {600, 70}, 16, {.dtype = dtype});
+      const std::vector<Sequences::Row> rows = {{0, 599, 600}, {1, 50, 70}};
+      expect_near(sequences.attend(rows, three_), sequences.attend(rows, three_, How::kOracle),
+                  (std::string(name(dtype)) + " head_dim " + std::to_string(dim)).c_str());
+    }
+  }
+}
+
+TEST_P(AttentionTest, NarrowKeysAndValuesGiveNearlyTheResultOfExactOnes) {
+  for (const std::int32_t dim : {32, 64, 80, 96, 128, 256}) {
+    const Sequences exact({6, 2, dim}, {600, 70}, 16, {.amplitude = 1.5});
+    const Sequences narrow({6, 2, dim}, {600, 70}, 16, {.dtype = DType::kBF16, .amplitude = 1.5});
+    const std::vector<Sequences::Row> rows = {{0, 599, 600}, {1, 50, 70}};
+    const std::vector<float> expected = exact.attend(rows, one_, How::kOracle);
+    const std::vector<float> actual = narrow.attend(rows, one_);
+    // Values lie in [-1, 1): the largest of 70 * dim is 1 but for a little.
+    for (std::size_t i = 0; i < actual.size(); ++i)
+      ASSERT_NEAR(actual[i], expected[i], 8e-3) << "head_dim " << dim << ", element " << i;
+  }
+}
+
+TEST_P(AttentionTest, AllWaysToComputeGiveTheSameBits) {
+  struct Case {
+    Heads heads;
+    DType dtype;
+    std::int32_t page_size, window;
+    float softcap;
+  };
+  Random random(8);
+  for (const Case& c : {Case{{9, 3, 64}, DType::kF32, 16, 0, 0}, Case{{4, 4, 8}, DType::kF32, 1, 70, 0},
+                        Case{{8, 1, 128}, DType::kBF16, 4, 0, 0}, Case{{3, 1, 24}, DType::kF16, 16, 600, 5},
+                        Case{{6, 2, 80}, DType::kBF16, 64, 520, 0}, Case{{2, 2, 96}, DType::kF32, 32, 1, 2}}) {
+    const std::vector<std::int32_t> lengths = {1300, 600, 90};
+    Sequences sequences(c.heads, lengths, c.page_size, {.dtype = c.dtype});
+    sequences.window_tokens = c.window;
+    sequences.softcap = c.softcap;
+    for (int trial = 0; trial < 2; ++trial) {
+      std::vector<Sequences::Row> rows;
+      for (std::int64_t seq = 0; seq < 3; ++seq) {
+        const auto end = static_cast<std::int32_t>(random.between(1, lengths[seq]));
+        rows.push_back({seq, std::max(0, end - static_cast<std::int32_t>(random.between(1, 30))), end});
+      }
+      const std::vector<float> expected = sequences.attend(rows, one_, How::kInOrder);
+      for (const How how : {How::kPaged, How::kRagged})
+        for (CpuStream* stream : {&one_, &three_}) {
+          const std::vector<float> actual = sequences.attend(rows, *stream, how);
+          for (std::size_t i = 0; i < actual.size(); ++i)
+            ASSERT_EQ(actual[i], expected[i])
+                << "head_dim " << c.heads.dim << ", element " << i << ", way " << static_cast<int>(how);
+        }
+    }
+  }
+}
+
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   const Sequences sequences({1, 1, 8}, {100}, 1);
   const std::vector<float> out = sequences.attend({{0, 0, 100}}, one_);
@@ -279,8 +265,8 @@ TEST(AttentionArgsTest, DisagreementsAreNamed) {
   EXPECT_THAT(message(wrong),
               testing::HasSubstr("page_table has 4 pages of 16, too few for 65 keys"));
   wrong = args;
-  wrong.kv.dtype = DType::kBF16;
-  EXPECT_THAT(message(wrong), testing::HasSubstr("keys and values must be f32, not bf16"));
+  wrong.kv.dtype = DType::kI8;
+  EXPECT_THAT(message(wrong), testing::HasSubstr("keys and values must be f32, bf16 or f16, not i8"));
   wrong = args;
   wrong.cu_seqlens_q = lengths;
   EXPECT_THAT(message(wrong), testing::HasSubstr("cu_seqlens_q has shape [1]"));

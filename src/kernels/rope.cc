@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "base/math.h"
 #include "kernels/cpu/table.h"
+#include "tensor/half.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -24,7 +26,9 @@ void check_args(const RopeStoreArgs& args) {
   const std::int64_t head_dim = args.q.dim(2);
   check(head_dim % 2 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
         "head_dim must be even and at most ", kMaxHeadDim, ", not ", head_dim);
-  check(args.kv.dtype == DType::kF32, "keys and values must be f32, not ", name(args.kv.dtype));
+  check(args.kv.dtype == DType::kF32 || args.kv.dtype == DType::kBF16 ||
+            args.kv.dtype == DType::kF16,
+        "keys and values must be f32, bf16 or f16, not ", name(args.kv.dtype));
   check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ",
         args.kv.head_dim);
   check_tensor(args.qkv, {tokens, (args.q.dim(1) + 2 * args.kv.num_heads) * head_dim}, DType::kF32,
@@ -39,12 +43,44 @@ void check_args(const RopeStoreArgs& args) {
   check_norm(args.k_norm, head_dim, "k_norm");
 }
 
+void narrow(const float* from, std::int64_t n, BFloat16* to) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = to_bf16(from[i]);
+}
+void narrow(const float* from, std::int64_t n, Half* to) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] = to_f16(from[i]);
+}
+
+/// Writes the keys that `job` makes and the values `v` of a token to its slot.
+template <class T>
+void store_kv(const CpuKernels& kernels, RopeHeads job, const float* v, const KvView& kv,
+              std::int64_t slot) {
+  T* k_to = reinterpret_cast<T*>(kv.k) + slot * kv.slot_stride;
+  T* v_to = reinterpret_cast<T*>(kv.v) + slot * kv.slot_stride;
+  if constexpr (std::is_same_v<T, float>) {
+    job.y = k_to;
+    job.y_stride = kv.head_stride;
+    job.num_heads = kv.num_heads;
+    kernels.rope(job);
+    for (std::int64_t head = 0; head < kv.num_heads; ++head)
+      std::memcpy(v_to + head * kv.head_stride, v + head * job.head_dim,
+                  sizeof(float) * job.head_dim);
+  } else {
+    float rotated[kMaxHeadDim];
+    job.y = rotated;
+    job.num_heads = 1;
+    for (std::int64_t head = 0; head < kv.num_heads; ++head) {
+      kernels.rope(job);
+      narrow(rotated, job.head_dim, k_to + head * kv.head_stride);
+      narrow(v + head * job.head_dim, job.head_dim, v_to + head * kv.head_stride);
+      job.x += job.x_stride;
+    }
+  }
+}
+
 void run_token(const CpuKernels& kernels, const RopeStoreArgs& args, std::int64_t token) {
   const std::int64_t head_dim = args.q.dim(2);
   const std::int64_t q_heads = args.q.dim(1);
-  const std::int64_t kv_heads = args.kv.num_heads;
   const float* qkv = args.qkv.as<float>() + token * args.qkv.stride(0);
-  const std::int64_t slot = args.out_locs.as<std::int32_t>()[token] * args.kv.slot_stride;
   RopeHeads job{.x = qkv,
                 .y = args.q.as<float>() + token * args.q.stride(0),
                 .x_stride = head_dim,
@@ -57,15 +93,11 @@ void run_token(const CpuKernels& kernels, const RopeStoreArgs& args, std::int64_
                 .eps = args.norm_eps};
   kernels.rope(job);
   job.x = qkv + q_heads * head_dim;
-  job.y = reinterpret_cast<float*>(args.kv.k) + slot;
-  job.y_stride = args.kv.head_stride;
-  job.num_heads = kv_heads;
   job.norm = args.k_norm.empty() ? nullptr : args.k_norm.as<float>();
-  kernels.rope(job);
-  const float* v = qkv + (q_heads + kv_heads) * head_dim;
-  float* to = reinterpret_cast<float*>(args.kv.v) + slot;
-  for (std::int64_t head = 0; head < kv_heads; ++head)
-    std::memcpy(to + head * args.kv.head_stride, v + head * head_dim, sizeof(float) * head_dim);
+  const float* v = qkv + (q_heads + args.kv.num_heads) * head_dim;
+  visit_float_dtype(args.kv.dtype, [&]<class T>() {
+    store_kv<T>(kernels, job, v, args.kv, args.out_locs.as<std::int32_t>()[token]);
+  });
 }
 
 }  // namespace

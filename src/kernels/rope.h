@@ -26,11 +26,12 @@ struct RopeStoreArgs {
   TensorView k_norm;      ///< the same for keys
   float norm_eps = 0;
   TensorView q;  ///< out: [T, q_heads, head_dim] f32
-  KvView kv;     ///< out: rows out_locs of keys and values
+  KvView kv;     ///< out: rows out_locs of keys and values, f32, or rounded to bf16 or f16
 };
 
 /// q = rope(norm(q part)); kv.k[out_locs] = rope(norm(k part)); kv.v[out_locs] = v part. Rope
-/// rotates the pairs (d, d + head_dim / 2) ("half-split", as Hugging Face orders rows).
+/// rotates the pairs (d, d + head_dim / 2) ("half-split", as Hugging Face orders rows). Narrow keys
+/// and values are rounded to nearest even after all other arithmetic, which is f32.
 ///
 /// Two tokens of a step never have the same slot (but for padding rows, on the dummy page).
 /// Timing   enqueued on `stream`; does not allocate and does not synchronise.

@@ -9,6 +9,7 @@
 
 #include "kernels/ref/reference.h"
 #include "kernels/simd_testing.h"
+#include "tensor/half.h"
 #include "testing/random.h"
 
 namespace minisgl::kernels {
@@ -27,14 +28,14 @@ std::vector<float> inv_freq(std::int64_t head_dim) {
 /// A step of random tokens, and a pool of its own.
 struct Step {
   Step(std::int64_t tokens, std::int64_t q_heads, std::int64_t kv_heads, std::int64_t head_dim,
-       bool norms)
+       bool norms, DType kv_dtype = DType::kF32)
       : qkv({tokens, (q_heads + 2 * kv_heads) * head_dim}, DType::kF32),
         positions({tokens}, DType::kI32),
         out_locs({tokens}, DType::kI32),
         table(make_rope_table(inv_freq(head_dim), 1000)),
         norm({2, head_dim}, DType::kF32),
         q({tokens, q_heads, head_dim}, DType::kF32),
-        pool({2, kSlots, kv_heads, head_dim}, DType::kF32) {
+        pool({2, kSlots, kv_heads, head_dim}, kv_dtype) {
     testing_util::Random random(tokens * 1000 + head_dim);
     for (std::int64_t i = 0; i < qkv.view().numel(); ++i)
       qkv.view().as<float>()[i] = random.uniform();
@@ -59,6 +60,7 @@ struct Step {
     }
     args.kv = {.k = pool.view().data,
                .v = pool.view().slice(1, 2).data,
+               .dtype = kv_dtype,
                .num_heads = static_cast<std::int32_t>(kv_heads),
                .head_dim = static_cast<std::int32_t>(head_dim),
                .slot_stride = kv_heads * head_dim,
@@ -95,6 +97,30 @@ TEST_P(RopeTest, MatchesTheReferenceWithAndWithoutNorms) {
       ASSERT_NEAR(step.pool.view().as<float>()[i], expected.pool.view().as<float>()[i], 2e-6)
           << c.head_dim << " " << i;
   }
+}
+
+TEST_P(RopeTest, NarrowKeysAndValuesAreTheExactOnesRoundedToNearestEven) {
+  const Step exact(33, 9, 3, 80, true);
+  qk_norm_rope_store(exact.args, stream_);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const Step narrow(33, 9, 3, 80, true, dtype);
+    qk_norm_rope_store(narrow.args, stream_);
+    stream_.synchronize();
+    const float* from = exact.pool.view().as<float>();
+    const auto* to = reinterpret_cast<const std::uint16_t*>(narrow.pool.view().data);
+    for (std::int64_t i = 0; i < exact.pool.view().numel(); ++i)
+      ASSERT_EQ(to[i], dtype == DType::kBF16 ? to_bf16(from[i]).bits : to_f16(from[i]).bits) << i;
+    EXPECT_EQ(std::memcmp(narrow.q.view().data, exact.q.view().data, exact.q.view().bytes()), 0);
+  }
+}
+
+TEST(RopeReferenceTest, RoundsAsTheKernelDoes) {
+  const Step exact(5, 2, 1, 16, true), narrow(5, 2, 1, 16, true, DType::kBF16);
+  ref::qk_norm_rope_store(exact.args);
+  ref::qk_norm_rope_store(narrow.args);
+  for (std::int64_t i = 0; i < exact.pool.view().numel(); ++i)
+    ASSERT_EQ(narrow.pool.view().as<BFloat16>()[i].bits,
+              to_bf16(exact.pool.view().as<float>()[i]).bits);
 }
 
 TEST_P(RopeTest, ATokenIsTheSameAloneAndAmongOthers) {

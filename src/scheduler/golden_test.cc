@@ -17,8 +17,13 @@ class TinyModelTest : public testing::TestWithParam<std::string> {};
 TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
   const std::filesystem::path folder = std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
   const nlohmann::json golden = testing_util::read_json(folder / "golden.json");
-  for (const RunConfig& config : {RunConfig{.keep_logits = 1},
-                                  RunConfig{.threads = 2, .page_size = 16, .prefill_budget = 32, .attention = "ref", .keep_logits = 1}}) {
+  std::vector<std::vector<std::uint64_t>> hashes;  // of the first configuration
+  for (const RunConfig& config :
+       {RunConfig{.keep_logits = 1}, RunConfig{.threads = 2, .page_size = 16, .prefill_budget = 32, .attention = "ref", .keep_logits = 1},
+        RunConfig{.page_size = 4, .attention = "fa", .keep_logits = 1},
+        RunConfig{.threads = 2, .page_size = 4, .prefill_budget = 32, .attention = "fi", .keep_logits = 1},
+        RunConfig{.threads = 2, .page_size = 1, .attention = "trtllm", .keep_logits = 1},
+        RunConfig{.prefill_budget = 32, .attention = "fa,fi", .keep_logits = 1}}) {
     SCOPED_TRACE(testing_util::describe(config));
     ScheduledRun run(folder, config);
     for (const auto& prompt : golden["prompts"])
@@ -30,6 +35,8 @@ TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
       testing_util::expect_top_logits(run.outcomes()[i].logits.at(0), prompt["top10"], 2e-4);
       EXPECT_EQ(run.outcomes()[i].tokens, prompt["greedy"].get<std::vector<TokenId>>());
       EXPECT_EQ(run.outcomes()[i].finish, FinishReason::kLength);
+      if (hashes.size() <= i) hashes.push_back(run.outcomes()[i].logits_hash);
+      EXPECT_EQ(run.outcomes()[i].logits_hash, hashes[i]) << "not the same bits";
     }
   }
 }

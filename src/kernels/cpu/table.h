@@ -44,6 +44,9 @@ struct RopeHeads {
   float eps = 0;
 };
 
+/// Element type of keys and values.
+enum class KvType : std::uint8_t { kF32, kBF16, kF16 };
+
 /// Queries of one KV head against a range of splits: (token, head) pairs numbered
 /// token * group + head, all of one sequence.
 struct AttentionItem {
@@ -57,8 +60,9 @@ struct AttentionItem {
   std::int32_t first_row = 0;
   std::int32_t num_rows = 0;       ///< at most kAttentionRows
   std::int32_t first_visible = 0;  ///< keys that token 0 sees; token i sees i more
-  const float* k = nullptr;        ///< slot 0 of this KV head
-  const float* v = nullptr;
+  const void* k = nullptr;         ///< slot 0 of this KV head
+  const void* v = nullptr;
+  KvType kv_type = KvType::kF32;
   std::int64_t slot_stride = 0;
   std::int32_t head_dim = 0;
   std::int32_t page_size = 1;
@@ -66,12 +70,15 @@ struct AttentionItem {
   std::int32_t split_begin = 0;
   std::int32_t split_end = 0;
   float scale = 1;
-  /// Null: `out` is written. Else one split, whose state of (token, head) goes to
-  /// partial + token * partial_token_stride + head * partial_stride: head_dim values (rounded up to
-  /// 16), maximum, sum.
+  std::int32_t window = 0;  ///< keys that a query sees at most, the last ones; 0: all
+  float softcap = 0;        ///< 0: off
+  /// Null: `out` is written. Else the state of each split that (token, head) sees goes to
+  /// partial + token * partial_token_stride + head * partial_head_stride + (split - split_begin) *
+  /// partial_split_stride: head_dim values (rounded up to 16), maximum, sum.
   float* partial = nullptr;
   std::int64_t partial_token_stride = 0;
-  std::int64_t partial_stride = 0;
+  std::int64_t partial_head_stride = 0;
+  std::int64_t partial_split_stride = 0;
 };
 
 /// The states of a row's splits, one after the other, become its output.
@@ -108,8 +115,12 @@ struct CpuKernels {
   /// bits for every instruction set.
   void (*softmax_weights)(const float* logits, std::int64_t n, float max, float temperature,
                           float min_weight, float* weights);
-  /// y[i] = exp(x[i]): what silu and attention use, for tests.
+  /// y[i] = exp(x[i]): what silu and attention use.
   void (*exp)(const float* x, std::int64_t n, float* y);
+  /// scores[i] = cap * tanh(scores[i] / cap), as in attention.
+  void (*softcap)(float* scores, std::int64_t n, float cap);
+  int lanes = 1;       ///< floats in a vector: how many sums attention's softmax is kept in
+  bool fused = false;  ///< whether a * b + c is rounded once in attention
 };
 
 /// The copy for active_simd().

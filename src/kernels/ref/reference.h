@@ -23,8 +23,12 @@ void silu_and_mul(TensorView gate_up, TensorView y);
 /// See kernels/rope.h.
 void qk_norm_rope_store(const RopeStoreArgs& args);
 
-/// See kernels/attention.h. One softmax over all keys that a query sees.
+/// See kernels/attention.h. One softmax over all keys that a query sees, in double: the oracle.
 void paged_attention(const PagedAttentionArgs& args);
+
+/// The same in f32, in the order of kernels/attention_tiles.h: what the optimised kernels must give
+/// bit for bit. One query head after the other, one number after the other.
+void paged_attention_in_order(const PagedAttentionArgs& args);
 
 /// See kernels/sampling.h: the probability of each token of a row.
 std::vector<double> filtered_probabilities(TensorView logits, const SamplingRow& row);

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/ref/reference.h"
+#include "tensor/half.h"
 
 namespace minisgl::kernels::ref {
 namespace {
@@ -15,13 +16,18 @@ std::vector<double> norm(const float* x, const TensorView& weight, double eps, s
   return y;
 }
 
-void rotate(const std::vector<double>& x, const float* cos_sin, float* y) {
+void assign(float& to, float value) { to = value; }
+void assign(BFloat16& to, float value) { to = to_bf16(value); }
+void assign(Half& to, float value) { to = to_f16(value); }
+
+template <class T>
+void rotate(const std::vector<double>& x, const float* cos_sin, T* y) {
   const std::size_t half = x.size() / 2;
   for (std::size_t i = 0; i < half; ++i) {
     const double cos = cos_sin[i];
     const double sin = cos_sin[half + i];
-    y[i] = static_cast<float>(x[i] * cos - x[half + i] * sin);
-    y[half + i] = static_cast<float>(x[half + i] * cos + x[i] * sin);
+    assign(y[i], static_cast<float>(x[i] * cos - x[half + i] * sin));
+    assign(y[half + i], static_cast<float>(x[half + i] * cos + x[i] * sin));
   }
 }
 
@@ -35,16 +41,18 @@ void qk_norm_rope_store(const RopeStoreArgs& args) {
     const std::int64_t slot = args.out_locs.as<std::int32_t>()[token];
     const float* cos_sin = args.rope_table.as<float>() + position * args.rope_table.stride(0);
     float* q = args.q.as<float>() + token * args.q.stride(0);
-    float* k = reinterpret_cast<float*>(args.kv.k) + slot * args.kv.slot_stride;
-    float* v = reinterpret_cast<float*>(args.kv.v) + slot * args.kv.slot_stride;
     for (std::int64_t head = 0; head < args.q.dim(1); ++head, from += head_dim)
       rotate(norm(from, args.q_norm, args.norm_eps, head_dim), cos_sin,
              q + head * args.q.stride(1));
-    for (std::int64_t head = 0; head < args.kv.num_heads; ++head, from += head_dim)
-      rotate(norm(from, args.k_norm, args.norm_eps, head_dim), cos_sin,
-             k + head * args.kv.head_stride);
-    for (std::int64_t head = 0; head < args.kv.num_heads; ++head)
-      for (std::int64_t d = 0; d < head_dim; ++d) v[head * args.kv.head_stride + d] = *from++;
+    visit_float_dtype(args.kv.dtype, [&]<class T>() {
+      T* k = reinterpret_cast<T*>(args.kv.k) + slot * args.kv.slot_stride;
+      T* v = reinterpret_cast<T*>(args.kv.v) + slot * args.kv.slot_stride;
+      for (std::int64_t head = 0; head < args.kv.num_heads; ++head, from += head_dim)
+        rotate(norm(from, args.k_norm, args.norm_eps, head_dim), cos_sin,
+               k + head * args.kv.head_stride);
+      for (std::int64_t head = 0; head < args.kv.num_heads; ++head)
+        for (std::int64_t d = 0; d < head_dim; ++d) assign(v[head * args.kv.head_stride + d], *from++);
+    });
   }
 }
 

@@ -3,7 +3,8 @@
 // A tile of keys is transposed once, so that a vector holds one dimension of kW keys; then scores
 // are sums over the dimensions in ascending order, each key in a lane of its own. Values are summed
 // over the keys in ascending order, each dimension in a lane of its own. So no sum depends on how
-// many rows are computed together, and a key that a row may not see is never added.
+// many rows are computed together, and a key that a row may not see is never added. Narrow keys and
+// values are widened when they are read.
 
 #include "kernels/attention_tiles.h"
 #include "kernels/cpu/per_isa/functions.h"
@@ -13,7 +14,6 @@ namespace minisgl::kernels::MINISGL_ISA {
 namespace {
 
 constexpr int kTile = kAttentionTile;
-constexpr int kSplitTiles = kAttentionSplit / kAttentionTile;
 constexpr int kGroup = 6;                // rows computed together
 constexpr int kOnceRows = 4;             // up to so many rows read keys without a transposed copy
 constexpr int kVecs = kW == 16 ? 4 : 2;  // kGroup * kVecs sums stay in registers
@@ -28,18 +28,31 @@ struct State {
 
 struct Scratch {
   float* keys;    // [head_dim][kTile]: a tile of keys, transposed
-  float* values;  // [kTile][padded]: a copy of a tile of values, if head_dim is not whole vectors
+  float* values;  // [kTile][padded]: a copy of a tile of values, if they are narrow or head_dim is
+                  // not whole vectors
   float* q;       // [rows][head_dim], scaled
   float* scores;  // [kGroup][kTile]
   State split;
   State total;
 };
 
+template <class T>
 struct Tile {
-  const float* k[kTile];  // rows of the keys; behind the last key the last one again
-  const float* v[kTile];
+  const T* k[kTile];  // rows of the keys; behind the last key the last one again
+  const T* v[kTile];
   int count;
 };
+
+/// Which keys of a tile each row of a group sees: begin[r] <= key < end[r]. Both ascend with r.
+struct Seen {
+  int begin[kGroup];
+  int end[kGroup];
+};
+
+template <class T>
+constexpr bool kIsFloat = false;
+template <>
+constexpr bool kIsFloat<float> = true;
 
 MINISGL_INLINE int at_most(int a, int b) { return a < b ? a : b; }
 MINISGL_INLINE int at_least(int a, int b) { return a > b ? a : b; }
@@ -62,16 +75,17 @@ Scratch lay_out(float* memory, int padded) {
   return s;
 }
 
-Tile find_rows(const AttentionItem& item, int first_key, int count) {
-  Tile tile;
+template <class T>
+Tile<T> find_rows(const AttentionItem& item, int first_key, int count) {
+  Tile<T> tile;
   tile.count = count;
   int page = first_key / item.page_size;
   int offset = first_key % item.page_size;
   for (int i = 0; i < kTile; ++i) {
     if (i < count) {
       const std::int64_t slot = std::int64_t{item.pages[page]} * item.page_size + offset;
-      tile.k[i] = item.k + slot * item.slot_stride;
-      tile.v[i] = item.v + slot * item.slot_stride;
+      tile.k[i] = static_cast<const T*>(item.k) + slot * item.slot_stride;
+      tile.v[i] = static_cast<const T*>(item.v) + slot * item.slot_stride;
       if (++offset == item.page_size) {
         offset = 0;
         ++page;
@@ -114,16 +128,18 @@ MINISGL_INLINE void transpose(Vec (&m)[kW]) {
 /// are asked for where the same part of this tile is read: all at once, they would keep the loads
 /// that the computation waits for from being sent. Into the second-level cache, because the first
 /// has no room for two tiles.
+template <class T>
 struct Ahead {
-  const float* const* k = nullptr;
-  const float* const* v = nullptr;
+  const T* const* k = nullptr;
+  const T* const* v = nullptr;
 };
 
-MINISGL_INLINE void ask_for(const float* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
+MINISGL_INLINE void ask_for(const void* p) { __builtin_prefetch(p, /*rw=*/0, /*locality=*/2); }
 
 /// keys[d][i] = rows[i][d] for the first `count` keys (rounded up to whole vectors).
-void transpose_tile(const float* const* rows, int count, int head_dim, float* keys,
-                    const Ahead& ahead) {
+template <class T>
+void transpose_tile(const T* const* rows, int count, int head_dim, float* keys,
+                    const Ahead<T>& ahead) {
   for (int first = 0; first < count; first += kW) {
     int d = 0;
     for (; d + kW <= head_dim; d += kW) {
@@ -135,15 +151,15 @@ void transpose_tile(const float* const* rows, int count, int head_dim, float* ke
       for (int i = 0; i < kW; ++i) store(keys + (d + i) * kTile + first, m[i]);
     }
     for (; d < head_dim; ++d)
-      for (int i = 0; i < kW; ++i) keys[d * kTile + first + i] = rows[first + i][d];
+      for (int i = 0; i < kW; ++i) keys[d * kTile + first + i] = widen(rows[first + i][d]);
   }
 }
 
 /// The same sums as score() in the same order, of keys that are transposed on the way: for so few
 /// rows that a transposed copy would cost more than it saves.
-template <int kRows>
-void score_once(const float* q, const float* const* rows, int head_dim, int count, float* scores,
-                const Ahead& ahead) {
+template <int kRows, class T>
+void score_once(const float* q, const T* const* rows, int head_dim, int count, float* scores,
+                const Ahead<T>& ahead) {
   for (int first = 0; first < count; first += kW) {
     Vec acc[kRows] = {};
     int d = 0;
@@ -158,7 +174,7 @@ void score_once(const float* q, const float* const* rows, int head_dim, int coun
     }
     for (; d < head_dim; ++d) {
       Vec k;
-      for (int i = 0; i < kW; ++i) k[i] = rows[first + i][d];
+      for (int i = 0; i < kW; ++i) k[i] = widen(rows[first + i][d]);
       for (int r = 0; r < kRows; ++r) acc[r] = fma(set1(q[r * head_dim + d]), k, acc[r]);
     }
     for (int r = 0; r < kRows; ++r) store(scores + r * kTile + first, acc[r]);
@@ -183,19 +199,27 @@ void score(const float* q, const float* keys, int head_dim, int count, float* sc
   }
 }
 
-/// Scores of the first `visible` keys become exp(score - max), and the row's maximum and sum go on.
-/// Returns what the earlier sums must be multiplied by.
-MINISGL_INLINE float soften(float* scores, int visible, float& running_max, float* running_sum) {
+MINISGL_INLINE Vec cap_score(Vec score, float cap) { return set1(cap) * tanh(score / set1(cap)); }
+
+/// Scores of the keys [begin, end) of a tile, which are not none, become exp(score - max), and the
+/// row's maximum and sum go on. Returns what the earlier sums must be multiplied by.
+MINISGL_INLINE float soften(float* scores, int begin, int end, float& running_max,
+                            float* running_sum) {
+  const auto keep = [&](Vec v, int i, float other) {
+    v = keep_first(v, end - i, other);
+    return begin > i ? drop_first(v, begin - i, other) : v;
+  };
+  const int first = begin / kW * kW;
   Vec best = set1(-__builtin_inff());
-  for (int i = 0; i < visible; i += kW)
-    best = max(best, keep_first(load(scores + i), visible - i, -__builtin_inff()));
+  for (int i = first; i < end; i += kW)
+    best = max(best, keep(load(scores + i), i, -__builtin_inff()));
   const float old_max = running_max;
   const float tile_max = max_lane(best);
   const float new_max = tile_max > old_max ? tile_max : old_max;
   const Vec factor = exp(set1(old_max) - set1(new_max));
   Vec sums = load(running_sum) * factor;
-  for (int i = 0; i < visible; i += kW) {
-    const Vec p = keep_first(exp(load(scores + i) - set1(new_max)), visible - i, 0.0F);
+  for (int i = first; i < end; i += kW) {
+    const Vec p = keep(exp(load(scores + i) - set1(new_max)), i, 0.0F);
     store(scores + i, p);
     sums += p;
   }
@@ -248,85 +272,120 @@ void add_all_values(const float* scores, const float* factors, const float* cons
   if (num_vecs - j == 1) run(Int<1>{});
 }
 
-/// One tile for kRows rows; visible[r] of its keys are seen by row r, in ascending order. The keys
-/// are in s.keys, unless `keys` says where else.
-template <int kRows>
-void tile_for_rows(const AttentionItem& item, const Scratch& s, const float* const* keys,
-                   const float* const* values, int row, const int* visible, const Ahead& ahead) {
+/// One tile for kRows rows. The keys are in s.keys, unless `keys` says where else.
+template <int kRows, class T>
+void tile_for_rows(const AttentionItem& item, const Scratch& s, const T* const* keys,
+                   const float* const* values, int row, const Seen& seen, const Ahead<T>& ahead) {
   const int padded = (item.head_dim + 15) / 16 * 16;
   const int num_vecs = (item.head_dim + kW - 1) / kW;
+  const int count = seen.end[kRows - 1];
   const float* q = s.q + row * item.head_dim;
   if (keys != nullptr) {
-    score_once<kRows>(q, keys, item.head_dim, visible[kRows - 1], s.scores, ahead);
+    score_once<kRows>(q, keys, item.head_dim, count, s.scores, ahead);
   } else {
-    score<kRows>(q, s.keys, item.head_dim, visible[kRows - 1], s.scores);
+    score<kRows>(q, s.keys, item.head_dim, count, s.scores);
+  }
+  if (item.softcap != 0) {
+    for (int r = 0; r < kRows; ++r)
+      for (int i = 0; i < count; i += kW)
+        store(s.scores + r * kTile + i, cap_score(load(s.scores + r * kTile + i), item.softcap));
   }
   float factors[kRows];
   for (int r = 0; r < kRows; ++r) {
-    factors[r] = soften(s.scores + r * kTile, visible[r], s.split.max[row + r],
-                        s.split.sum + (row + r) * kMaxSum);
+    factors[r] = 1;
+    if (seen.begin[r] < seen.end[r])
+      factors[r] = soften(s.scores + r * kTile, seen.begin[r], seen.end[r], s.split.max[row + r],
+                          s.split.sum + (row + r) * kMaxSum);
   }
+  // Keys that all rows see are added together; those before and after them for each row alone.
   float* acc = s.split.acc + row * padded;
-  const int common = visible[0];
-  add_all_values<kRows>(s.scores, factors, values, 0, common, num_vecs, padded, acc, ahead.v);
-  const float one = 1.0F;
+  const auto add_alone = [&](int r, int begin, int end) {
+    if (begin >= end) return;
+    add_all_values<1>(s.scores + r * kTile, &factors[r], values, begin, end, num_vecs, padded,
+                      acc + r * padded, nullptr);
+    factors[r] = 1;
+  };
+  const int begin = seen.begin[kRows - 1];
+  const int end = seen.end[0];
+  if (begin >= end) {
+    for (int r = 0; r < kRows; ++r) add_alone(r, seen.begin[r], seen.end[r]);
+    return;
+  }
+  for (int r = 0; r < kRows - 1; ++r) add_alone(r, seen.begin[r], begin);
+  const float* const* ask = nullptr;
+  if constexpr (kIsFloat<T>) ask = ahead.v;
+  add_all_values<kRows>(s.scores, factors, values, begin, end, num_vecs, padded, acc, ask);
   for (int r = 1; r < kRows; ++r) {
-    if (visible[r] > common)
-      add_all_values<1>(s.scores + r * kTile, &one, values, common, visible[r], num_vecs, padded,
-                        acc + r * padded, nullptr);
+    factors[r] = 1;
+    add_alone(r, end, seen.end[r]);
   }
 }
 
-void tile_for_rows(int rows, const AttentionItem& item, const Scratch& s, const float* const* keys,
-                   const float* const* values, int row, const int* visible, const Ahead& ahead) {
+template <class T>
+void tile_for_rows(int rows, const AttentionItem& item, const Scratch& s, const T* const* keys,
+                   const float* const* values, int row, const Seen& seen, const Ahead<T>& ahead) {
   switch (rows) {
-    case 1: return tile_for_rows<1>(item, s, keys, values, row, visible, ahead);
-    case 2: return tile_for_rows<2>(item, s, keys, values, row, visible, ahead);
-    case 3: return tile_for_rows<3>(item, s, keys, values, row, visible, ahead);
-    case 4: return tile_for_rows<4>(item, s, keys, values, row, visible, ahead);
-    case 5: return tile_for_rows<5>(item, s, keys, values, row, visible, ahead);
-    default: return tile_for_rows<kGroup>(item, s, keys, values, row, visible, ahead);
+    case 1: return tile_for_rows<1>(item, s, keys, values, row, seen, ahead);
+    case 2: return tile_for_rows<2>(item, s, keys, values, row, seen, ahead);
+    case 3: return tile_for_rows<3>(item, s, keys, values, row, seen, ahead);
+    case 4: return tile_for_rows<4>(item, s, keys, values, row, seen, ahead);
+    case 5: return tile_for_rows<5>(item, s, keys, values, row, seen, ahead);
+    default: return tile_for_rows<kGroup>(item, s, keys, values, row, seen, ahead);
   }
 }
 
-/// Keys that row `row` of the item sees.
-MINISGL_INLINE int keys_of(const AttentionItem& item, int row) {
+/// One past the last key that row `row` of the item sees, and the first.
+MINISGL_INLINE int end_of(const AttentionItem& item, int row) {
   return item.first_visible + (item.first_row + row) / item.group;
 }
+MINISGL_INLINE int begin_of(const AttentionItem& item, int row) {
+  return item.window == 0 ? 0 : at_least(0, end_of(item, row) - item.window);
+}
 
-/// Values whose rows are not whole vectors are copied, zeros behind them.
-const float* const* whole_vectors(const AttentionItem& item, const Tile& tile, const Scratch& s,
-                                  const float** copies) {
-  if (item.head_dim % kW == 0) return tile.v;
+/// Values that are narrow, or whose rows are not whole vectors, are copied, zeros behind them.
+template <class T>
+const float* const* whole_vectors(const AttentionItem& item, const Tile<T>& tile, const Scratch& s,
+                                  const float** copies, const Ahead<T>& ahead) {
+  if constexpr (kIsFloat<T>) {
+    if (item.head_dim % kW == 0) return tile.v;
+  }
   const int padded = (item.head_dim + 15) / 16 * 16;
   for (int i = 0; i < tile.count; ++i) {
     float* copy = s.values + i * padded;
     int d = 0;
-    for (; d + kW <= item.head_dim; d += kW) store(copy + d, load(tile.v[i] + d));
-    store(copy + d, load_part(tile.v[i] + d, item.head_dim - d));
+    for (; d + kW <= item.head_dim; d += kW) {
+      if (ahead.v != nullptr && !kIsFloat<T>) ask_for(ahead.v[i] + d);
+      store(copy + d, load(tile.v[i] + d));
+    }
+    if (d < item.head_dim) store(copy + d, load_part(tile.v[i] + d, item.head_dim - d));
     copies[i] = copy;
   }
   return copies;
 }
 
 /// All rows against one tile, whose first key is `first_key`.
-void walk_tile(const AttentionItem& item, const Scratch& s, int first_key, const Tile& tile,
-               const Tile* next) {
-  const float* copies[kTile];
-  const float* const* values = whole_vectors(item, tile, s, copies);
-  Ahead ahead;
+template <class T>
+void walk_tile(const AttentionItem& item, const Scratch& s, int first_key, const Tile<T>& tile,
+               const Tile<T>* next) {
+  Ahead<T> ahead;
   if (next != nullptr) ahead = {next->k, next->v};
-  const float* const* keys = tile.k;
+  const float* copies[kTile];
+  const float* const* values = whole_vectors(item, tile, s, copies, ahead);
+  const T* const* keys = tile.k;
   if (item.num_rows > kOnceRows) {
     transpose_tile(tile.k, tile.count, item.head_dim, s.keys, ahead);
     keys = nullptr;
   }
   for (int row = 0; row < item.num_rows; row += kGroup) {
     const int rows = at_most(kGroup, item.num_rows - row);
-    int visible[kGroup];
-    for (int r = 0; r < rows; ++r)
-      visible[r] = at_least(0, at_most(keys_of(item, row + r) - first_key, kTile));
-    if (visible[rows - 1] > 0) tile_for_rows(rows, item, s, keys, values, row, visible, ahead);
+    Seen seen;
+    bool any = false;
+    for (int r = 0; r < rows; ++r) {
+      seen.begin[r] = at_least(0, begin_of(item, row + r) - first_key);
+      seen.end[r] = at_least(0, at_most(end_of(item, row + r) - first_key, kTile));
+      any |= seen.begin[r] < seen.end[r];
+    }
+    if (any) tile_for_rows(rows, item, s, keys, values, row, seen, ahead);
     ahead = {};
   }
 }
@@ -357,7 +416,8 @@ void finish(const float* acc, float sum, int n, float* out) {
 void end_split(const AttentionItem& item, const Scratch& s, int split, int padded) {
   const int first_key = split * kAttentionSplit;
   for (int row = 0; row < item.num_rows; ++row) {
-    if (keys_of(item, row) <= first_key) continue;
+    const int begin = begin_of(item, row);
+    if (end_of(item, row) <= first_key || begin >= first_key + kAttentionSplit) continue;
     const float* acc = s.split.acc + row * padded;
     const float max = s.split.max[row];
     const float sum_of_row = sum(load(s.split.sum + row * kMaxSum));
@@ -365,10 +425,11 @@ void end_split(const AttentionItem& item, const Scratch& s, int split, int padde
     if (item.partial != nullptr) {
       const int number = item.first_row + row;
       total = item.partial + number / item.group * item.partial_token_stride +
-              number % item.group * item.partial_stride;
+              number % item.group * item.partial_head_stride +
+              (split - item.split_begin) * item.partial_split_stride;
       total[padded] = max;
       total[padded + 1] = sum_of_row;
-    } else if (split > 0) {
+    } else if (begin < first_key) {
       merge(acc, max, sum_of_row, item.head_dim, total, s.total.max[row], s.total.sum[row]);
       continue;
     } else {
@@ -379,9 +440,8 @@ void end_split(const AttentionItem& item, const Scratch& s, int split, int padde
   }
 }
 
-}  // namespace
-
-void attention_item(const AttentionItem& item, float* scratch) {
+template <class T>
+void run_item(const AttentionItem& item, float* scratch) {
   const int padded = (item.head_dim + 15) / 16 * 16;
   const Scratch s = lay_out(scratch, padded);
   for (int row = 0; row < item.num_rows; ++row) {
@@ -391,21 +451,23 @@ void attention_item(const AttentionItem& item, float* scratch) {
     for (int d = 0; d < item.head_dim; ++d) s.q[row * item.head_dim + d] = q[d] * item.scale;
   }
 
-  const int all_keys = at_most(keys_of(item, item.num_rows - 1), item.split_end * kAttentionSplit);
-  const int first_key = item.split_begin * kAttentionSplit;
-  Tile tiles[2];  // the current one and the next in turn
-  if (first_key < all_keys)
-    tiles[first_key / kTile % 2] = find_rows(item, first_key, at_most(all_keys - first_key, kTile));
-  for (int split = item.split_begin; split < item.split_end; ++split) {
-    const int begin = split * kAttentionSplit;
-    const int end = at_most(all_keys, begin + kAttentionSplit);
-    if (begin >= end) break;
+  // Tiles that no row sees are passed over, in steps of whole tiles from position 0.
+  const int all_keys = at_most(end_of(item, item.num_rows - 1), item.split_end * kAttentionSplit);
+  int key = at_least(item.split_begin * kAttentionSplit, begin_of(item, 0) / kTile * kTile);
+  Tile<T> tiles[2];  // the current one and the next in turn
+  if (key < all_keys)
+    tiles[key / kTile % 2] = find_rows<T>(item, key, at_most(all_keys - key, kTile));
+  while (key < all_keys) {
+    const int split = key / kAttentionSplit;
+    const int end = at_most(all_keys, (split + 1) * kAttentionSplit);
     start_split(item, s, padded);
-    for (int key = begin; key < end; key += kTile) {
+    for (; key < end; key += kTile) {
       const int after = key + kTile;
       const bool more = after < all_keys;
-      if (more) tiles[after / kTile % 2] = find_rows(item, after, at_most(all_keys - after, kTile));
-      walk_tile(item, s, key, tiles[key / kTile % 2], more ? &tiles[after / kTile % 2] : nullptr);
+      if (more)
+        tiles[after / kTile % 2] = find_rows<T>(item, after, at_most(all_keys - after, kTile));
+      walk_tile<T>(item, s, key, tiles[key / kTile % 2],
+                   more ? &tiles[after / kTile % 2] : nullptr);
     }
     end_split(item, s, split, padded);
   }
@@ -416,6 +478,23 @@ void attention_item(const AttentionItem& item, float* scratch) {
     const int head = (item.first_row + row) % item.group;
     finish(s.total.acc + row * padded, s.total.sum[row], item.head_dim,
            item.out + token * item.out_token_stride + head * item.out_head_stride);
+  }
+}
+
+}  // namespace
+
+void attention_item(const AttentionItem& item, float* scratch) {
+  switch (item.kv_type) {
+    case KvType::kF32: return run_item<float>(item, scratch);
+    case KvType::kBF16: return run_item<Bf16>(item, scratch);
+    case KvType::kF16: return run_item<F16>(item, scratch);
+  }
+}
+
+void softcap_scores(float* scores, std::int64_t n, float cap) {
+  for (std::int64_t i = 0; i < n; i += kW) {
+    const std::int64_t count = n - i < kW ? n - i : kW;
+    store_part(scores + i, cap_score(load_part(scores + i, count), cap), count);
   }
 }
 

@@ -11,6 +11,7 @@ void silu_rows(const SiluRows& job);
 void rope_heads(const RopeHeads& job);
 void attention_item(const AttentionItem& item, float* scratch);
 void attention_merge(const AttentionMerge& job);
+void softcap_scores(float* scores, std::int64_t n, float cap);
 LogitScan scan_logits(const float* logits, std::int64_t n);
 void softmax_weights(const float* logits, std::int64_t n, float max, float temperature,
                      float min_weight, float* weights);

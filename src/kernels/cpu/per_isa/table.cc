@@ -1,6 +1,7 @@
 #include "kernels/cpu/table.h"
 
 #include "kernels/cpu/per_isa/functions.h"
+#include "kernels/cpu/per_isa/vec.h"
 
 namespace minisgl::kernels::MINISGL_ISA {
 
@@ -14,6 +15,9 @@ const CpuKernels kTable = {
     .scan_logits = scan_logits,
     .softmax_weights = softmax_weights,
     .exp = exp_all,
+    .softcap = softcap_scores,
+    .lanes = kW,
+    .fused = kFusedFma,
 };
 
 }  // namespace minisgl::kernels::MINISGL_ISA

@@ -32,6 +32,23 @@ constexpr int kW = 4;
 
 using Vec = float __attribute__((vector_size(4 * kW)));
 using VecI = std::int32_t __attribute__((vector_size(4 * kW)));
+using VecU = std::uint32_t __attribute__((vector_size(4 * kW)));
+using VecH = std::uint16_t __attribute__((vector_size(2 * kW)));
+
+/// Whether fma() rounds once.
+#if defined(__FMA__) || defined(__aarch64__)
+constexpr bool kFusedFma = true;
+#else
+constexpr bool kFusedFma = false;
+#endif
+
+/// Bit patterns of narrow floats (those of tensor/dtype.h come with inline functions).
+struct Bf16 {
+  std::uint16_t bits;
+};
+struct F16 {
+  std::uint16_t bits;
+};
 
 #define MINISGL_INLINE static inline __attribute__((always_inline))
 
@@ -45,6 +62,38 @@ MINISGL_INLINE void store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v));
 
 MINISGL_INLINE Vec set1(float x) { return x - Vec{}; }  // x - 0 is x, also for -0
 
+/// kW narrow floats, widened without loss.
+MINISGL_INLINE Vec load(const Bf16* p) {
+  VecH half;
+  __builtin_memcpy(&half, p, sizeof(half));
+  return reinterpret_cast<Vec>(__builtin_convertvector(half, VecU) << 16);
+}
+
+MINISGL_INLINE Vec load(const F16* p) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  VecH half;
+  __builtin_memcpy(&half, p, sizeof(half));
+  const VecU bits = __builtin_convertvector(half, VecU);
+  // Exponent and fraction in their place are 2^112 too small, exactly so for subnormals too; the
+  // exponent of infinities and NaN stays all ones.
+  const VecU magnitude = (bits & 0x7FFFU) << 13;
+  const VecU special = reinterpret_cast<VecU>(magnitude >= (0x7C00U << 13)) & 0x7F800000U;
+  const Vec value = reinterpret_cast<Vec>(magnitude) * set1(0x1p112F);
+  return reinterpret_cast<Vec>(reinterpret_cast<VecU>(value) | special | (bits & 0x8000U) << 16);
+#endif
+}
+
+MINISGL_INLINE float widen(float x) { return x; }
+template <class T>
+MINISGL_INLINE float widen(T x) {
+  const T lanes[kW] = {x};
+  return load(lanes)[0];
+}
+
 /// The first `count` (0 .. kW) floats; zero in the other lanes.
 MINISGL_INLINE Vec load_part(const float* p, std::int64_t count) {
 #if defined(__AVX512F__)
@@ -54,6 +103,13 @@ MINISGL_INLINE Vec load_part(const float* p, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) lanes[i] = p[i];
   return load(lanes);
 #endif
+}
+
+template <class T>
+MINISGL_INLINE Vec load_part(const T* p, std::int64_t count) {
+  T lanes[kW] = {};
+  for (std::int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return load(lanes);
 }
 
 MINISGL_INLINE void store_part(float* p, Vec v, std::int64_t count) {
@@ -112,6 +168,11 @@ MINISGL_INLINE Vec keep_first(Vec v, std::int32_t count, float other) {
   return iota() < count ? v : set1(other);
 }
 
+/// Sets the first `count` lanes to `other`, keeps the others.
+MINISGL_INLINE Vec drop_first(Vec v, std::int32_t count, float other) {
+  return iota() < count ? set1(other) : v;
+}
+
 /// The sum of the lanes, by halves: ((l0 + l8) + (l4 + l12)) + ...
 MINISGL_INLINE float sum(Vec v) {
   float lanes[kW];
@@ -163,6 +224,23 @@ MINISGL_INLINE Vec exp(Vec x) {
   const VecI second = (bits - low + 127) << 23;
   return y * reinterpret_cast<Vec>(first) * reinterpret_cast<Vec>(second);
 #endif
+}
+
+/// tanh(x): a polynomial below 0.625, else from exp(2 |x|) (coefficients: Moshier, Cephes, tanhf.c).
+/// At most 3 units in the last place; NaN for NaN.
+MINISGL_INLINE Vec tanh(Vec x) {
+  const VecU sign = reinterpret_cast<VecU>(x) & 0x80000000U;
+  const Vec a = reinterpret_cast<Vec>(reinterpret_cast<VecU>(x) ^ sign);
+  const Vec tail = set1(1.0F) - set1(2.0F) / (exp(a + a) + set1(1.0F));
+  const Vec z = x * x;
+  Vec p = set1(-5.70498872745e-3F);
+  p = fma(p, z, set1(2.06390887954e-2F));
+  p = fma(p, z, set1(-5.37397155531e-2F));
+  p = fma(p, z, set1(1.33314422036e-1F));
+  p = fma(p, z, set1(-3.33332819422e-1F));
+  const Vec small = fma(p * z, x, x);
+  return a < set1(0.625F) ? small
+                          : reinterpret_cast<Vec>(reinterpret_cast<VecU>(tail) | sign);
 }
 
 }  // namespace minisgl::kernels::MINISGL_ISA

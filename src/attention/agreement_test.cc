@@ -1,0 +1,163 @@
+// All backends on the same random batches: bit for bit, and against the oracle in double.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/backend_testing.h"
+#include "kernels/ref/reference.h"
+
+namespace minisgl {
+namespace {
+
+using testing_util::Random;
+
+constexpr std::int64_t kLongest = 1300;  // three splits
+
+AttentionShape random_shape(std::int32_t page_size, Random& random) {
+  AttentionShape shape = shape_with(page_size);
+  shape.num_heads = 4;
+  shape.max_seq_len_tokens = kLongest;
+  if (random.below(3) == 0) shape.sliding_window = static_cast<std::int32_t>(random.between(1, 600));
+  if (random.below(4) == 0) shape.softcap = 2;
+  return shape;
+}
+
+/// Decode rows, extending rows and padding, in this order; each kind may be missing.
+void fill_batch(World& world, Random& random) {
+  Batch& batch = world.batch;
+  batch.rows.clear();
+  const auto rows = static_cast<std::int32_t>(random.between(1, kMaxRows - 1));
+  const std::int64_t kind = random.below(4);
+  batch.num_decode = kind == 0   ? rows
+                     : kind == 1 ? 0
+                                 : static_cast<std::int32_t>(random.below(rows + 1));
+  for (std::int32_t row = 0; row < rows; ++row) {
+    const bool is_long = random.below(8) == 0;
+    // Often just at a border of a tile, a page or a split.
+    const std::int64_t any = random.between(1, is_long ? kLongest : 150);
+    const std::int64_t border = (is_long ? 512 : 64) + random.between(-1, 1);
+    const auto length = static_cast<std::int32_t>(random.below(4) == 0 ? border : any);
+    const std::int64_t most = is_long ? 6 : 30;
+    const auto extend = row < batch.num_decode
+                            ? 1
+                            : static_cast<std::int32_t>(std::min<std::int64_t>(
+                                  length, random.below(4) == 0 ? length : random.between(1, most)));
+    const std::int32_t tokens = std::min(extend, 40);
+    batch.rows.push_back({RowId{row}, length - tokens, length});
+  }
+  batch.num_rows = rows;
+  while (random.below(2) == 0 && static_cast<std::int32_t>(batch.rows.size()) < kMaxRows)
+    world.pad();
+}
+
+std::vector<std::string> names_for(std::int32_t page_size) {
+  std::vector<std::string> names = {"ref", "fa", "fi", "fa,fi", "fi,ref"};
+  if (page_size >= 16) names.insert(names.end(), {"trtllm", "trtllm,fi"});
+  return names;
+}
+
+TEST(AgreementTest, AllBackendsGiveTheSameBitsOnAThousandRandomBatches) {
+  Random random(9);
+  CpuStream one(1), three(3);
+  int batches = 0;
+  for (int round = 0; round < 8; ++round) {
+    for (const std::int32_t page_size : {1, 4, 16, 32, 64}) {
+      const DType dtype = round % 4 == 3 ? DType::kBF16 : DType::kF32;
+      World world(random_shape(page_size, random), dtype);
+      std::vector<std::unique_ptr<AttentionBackend>> backends;
+      for (const std::string& name : names_for(page_size))
+        backends.push_back(make_attention_backend(name, world.shape));
+      for (int trial = 0; trial < 25; ++trial, ++batches) {
+        fill_batch(world, random);
+        const std::vector<float> expected = attend(*backends[0], world, trial % 2, one);
+        for (std::size_t i = 1; i < backends.size(); ++i) {
+          const std::vector<float> actual =
+              attend(*backends[i], world, trial % 2, trial % 3 == 0 ? one : three);
+          ASSERT_EQ(actual.size(), expected.size());
+          for (std::size_t e = 0; e < actual.size(); ++e)
+            ASSERT_EQ(actual[e], expected[e])
+                << backends[i]->name() << " and ref, page_size " << page_size << ", trial "
+                << trial << ", window " << world.shape.sliding_window << ", element " << e;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(batches, 1000);
+}
+
+/// The oracle in double on what the pool held before it was rounded.
+std::vector<float> oracle(World& world, std::int64_t layer) {
+  const auto rows = static_cast<std::int64_t>(world.batch.rows.size());
+  const std::int64_t width = world.table.width();
+  const Tensor cu({rows + 1}, DType::kI32), lengths({rows}, DType::kI32),
+      table({rows, width}, DType::kI32);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const BatchRow& row = world.batch.rows[i];
+    auto* sums = cu.view().as<std::int32_t>();
+    sums[i + 1] = sums[i] + row.extend_len();
+    lengths.view().as<std::int32_t>()[i] = row.device_len;
+    std::copy_n(world.table.row(row.row).begin(), width,
+                table.view().as<std::int32_t>() + i * width);
+  }
+  const Shape shape = {world.batch.num_tokens(), world.shape.num_heads, world.shape.head_dim};
+  std::vector<float> q = queries_of(world);
+  std::vector<float> out(q.size());
+  KvView kv = world.kv(/*exact=*/true).layer(layer);
+  kv.page_size = 1;
+  kernels::ref::paged_attention({.q = TensorView(q.data(), shape, DType::kF32),
+                                 .kv = kv,
+                                 .cu_seqlens_q = cu,
+                                 .cache_seqlens = lengths,
+                                 .page_table = table,
+                                 .scale = world.shape.scale,
+                                 .window_tokens = world.shape.sliding_window,
+                                 .softcap = world.shape.softcap,
+                                 .out = TensorView(out.data(), shape, DType::kF32)});
+  return out;
+}
+
+/// max |v| over the keys that a token of `row` sees in KV head `head`.
+float largest_value(World& world, const BatchRow& row, std::int32_t token, std::int64_t head,
+                    std::int64_t layer) {
+  const KvView kv = world.kv(/*exact=*/true).layer(layer);
+  const std::int32_t end = row.cached_len + token + 1;
+  const std::int32_t begin =
+      world.shape.sliding_window == 0 ? 0 : std::max(0, end - world.shape.sliding_window);
+  float largest = 0;
+  for (std::int32_t key = begin; key < end; ++key)
+    for (std::int32_t d = 0; d < kv.head_dim; ++d)
+      largest = std::max(largest, std::abs(reinterpret_cast<const float*>(
+                                      kv.v)[world.table.row(row.row)[key] * kv.slot_stride +
+                                            head * kv.head_stride + d]));
+  return largest;
+}
+
+TEST(AgreementTest, EveryBackendIsNearTheOracleAlsoWithNarrowKeysAndValues) {
+  Random random(10);
+  CpuStream stream(3);
+  for (int trial = 0; trial < 60; ++trial) {
+    const DType dtype = trial % 2 == 0 ? DType::kBF16 : DType::kF32;
+    const double tolerance = dtype == DType::kBF16 ? 8e-3 : 2e-6;
+    World world(random_shape(16, random), dtype);
+    fill_batch(world, random);
+    const std::vector<float> expected = oracle(world, trial % 2);
+    const std::int64_t group = world.shape.num_heads / world.shape.num_kv_heads;
+    for (const std::string& name : names_for(16)) {
+      const auto backend = make_attention_backend(name, world.shape);
+      const std::vector<float> actual = attend(*backend, world, trial % 2, stream);
+      std::size_t at = 0;
+      for (const BatchRow& row : world.batch.rows)
+        for (std::int32_t token = 0; token < row.extend_len(); ++token)
+          for (std::int64_t head = 0; head < world.shape.num_heads; ++head) {
+            const float bound = largest_value(world, row, token, head / group, trial % 2);
+            for (std::int32_t d = 0; d < world.shape.head_dim; ++d, ++at)
+              ASSERT_NEAR(actual[at], expected[at], tolerance * bound) << name << ", trial " << trial;
+          }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minisgl

@@ -1,0 +1,159 @@
+#include "attention/trtllm_backend.h"
+
+#include "attention/arguments.h"
+#include "attention/lengths.h"
+#include "base/math.h"
+#include "kernels/attention.h"
+
+namespace minisgl {
+namespace {
+
+std::int64_t block_capacity(const AttentionShape& shape) {
+  const std::int64_t pages = ceil_div<std::int64_t>(shape.max_seq_len_tokens, shape.page_size);
+  // Four arrays, each of which may lose up to 16 entries to alignment.
+  return shape.max_rows * (3 + pages) + 2 + 4 * 16;
+}
+
+}  // namespace
+
+TrtllmBackend::TrtllmBackend(const AttentionShape& shape)
+    : shape_(shape), pool_(std::make_shared<ArgumentPool>(block_capacity(shape), shape.device)) {
+  check(shape.page_size == 16 || shape.page_size == 32 || shape.page_size == 64,
+        "the attention backend trtllm needs pages of 16, 32 or 64 tokens, not ", shape.page_size);
+}
+
+std::unique_ptr<AttentionMetadata> TrtllmBackend::prepare_metadata(const Batch& batch,
+                                                                   Stream& copy) {
+  const BatchLengths lengths = measure(batch, shape_);
+  const std::span<const BatchRow> rows = batch.rows;
+  const auto num_rows = static_cast<std::int64_t>(rows.size());
+  auto metadata = std::make_unique<TrtllmMetadata>(pool_->lend());
+  ArgumentPool::Lease& block = metadata->block;
+  metadata->max_q_len = lengths.max_seqlen_q;
+  metadata->max_kv_len = lengths.max_seqlen_k;
+
+  const auto seq_lens = block->add({num_rows});
+  for (std::int64_t i = 0; i < num_rows; ++i) seq_lens.host[i] = rows[i].device_len;
+  metadata->seq_lens = seq_lens.device;
+
+  const auto cum_seq_lens_kv = block->add({num_rows + 1});
+  prefix_sums(rows, cum_seq_lens_kv.host, [](const BatchRow& row) { return row.device_len; });
+  metadata->cum_seq_lens_kv = cum_seq_lens_kv.device;
+
+  const std::int64_t width = ceil_div(lengths.max_seqlen_k, shape_.page_size);
+  const auto block_tables = block->add({num_rows, width});
+  for (std::int64_t i = 0; i < num_rows; ++i) {
+    const std::int32_t pages = ceil_div(rows[i].device_len, shape_.page_size);
+    fill_pages(batch.page_table->row(rows[i].row), shape_.page_size,
+               block_tables.host.subspan(i * width, pages));
+  }
+  metadata->block_tables = block_tables.device;
+
+  // The same three ways as fa's cu_seqlens_q.
+  if (lengths.max_seqlen_q == 1) {
+    metadata->cum_seq_lens_q = block->add_on_device({num_rows + 1});
+    fill_ascending(metadata->cum_seq_lens_q, /*first=*/0, /*step=*/1, copy);
+  } else if (!lengths.any_cached) {
+    metadata->cum_seq_lens_q = metadata->cum_seq_lens_kv;
+  } else {
+    const auto cum_seq_lens_q = block->add({num_rows + 1});
+    prefix_sums(rows, cum_seq_lens_q.host, [](const BatchRow& row) { return row.extend_len(); });
+    metadata->cum_seq_lens_q = cum_seq_lens_q.device;
+  }
+  block->upload(copy);
+  return metadata;
+}
+
+void TrtllmBackend::forward(TensorView q, std::int64_t layer, TensorView out,
+                            ForwardContext& ctx) {
+  const auto& metadata = metadata_of<TrtllmMetadata>(ctx.metadata, name());
+  const KvView kv = ctx.kv.layer(layer);
+  check(kv.page_size == shape_.page_size, "the KV pool has pages of ", kv.page_size,
+        ", the backend of ", shape_.page_size);
+  const ScratchScope scope(ctx.scratch);
+  // For the longest sequence there may be: a dry step of the largest batch plans for all.
+  const std::int64_t bytes = kernels::paged_attention_workspace_bytes(
+      q.dim(0), shape_.num_heads, shape_.head_dim, shape_.max_seq_len_tokens,
+      as_cpu(ctx.stream).num_threads());
+  const TensorView workspace = ctx.scratch.alloc({bytes}, DType::kU8);
+  kernels::paged_attention({.q = q,
+                            .kv = kv,
+                            .cu_seqlens_q = metadata.cum_seq_lens_q,
+                            .cache_seqlens = metadata.seq_lens,
+                            .page_table = metadata.block_tables,
+                            .scale = shape_.scale,
+                            .window_tokens = shape_.sliding_window,
+                            .softcap = shape_.softcap,
+                            .max_seqlen_q = metadata.max_q_len,
+                            .max_seqlen_k = metadata.max_kv_len,
+                            .out = out},
+                           workspace, ctx.stream);
+}
+
+void TrtllmBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
+                                       std::int64_t max_seq_len_tokens) {
+  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
+        "a graph needs at least one row and one token");
+  const std::int64_t rows = batch_sizes.back();
+  const std::int64_t pages = ceil_div<std::int64_t>(max_seq_len_tokens, shape_.page_size);
+  const auto ints = [this](const Shape& shape) {
+    return Tensor(shape, DType::kI32, {.device = shape_.device});
+  };
+  captured_ = {};
+  captured_.max_seq_len_tokens = max_seq_len_tokens;
+  captured_.block_tables = ints({rows, pages});
+  captured_.seq_lens = ints({rows});
+  captured_.cum_seq_lens_q = ints({rows + 1});
+  captured_.cum_seq_lens_kv = ints({rows + 1});
+  for (const std::int32_t size : batch_sizes) {
+    TrtllmMetadata metadata;
+    metadata.block_tables = captured_.block_tables.view().slice(0, size);
+    metadata.seq_lens = captured_.seq_lens.view().slice(0, size);
+    metadata.cum_seq_lens_q = captured_.cum_seq_lens_q.view().slice(0, size + 1);
+    metadata.cum_seq_lens_kv = captured_.cum_seq_lens_kv.view().slice(0, size + 1);
+    metadata.max_q_len = 1;
+    metadata.max_kv_len = static_cast<std::int32_t>(max_seq_len_tokens);
+    captured_.metadata.emplace(size, std::move(metadata));
+  }
+}
+
+const TrtllmMetadata& TrtllmBackend::captured_metadata(std::int32_t batch_size) const {
+  const auto found = captured_.metadata.find(batch_size);
+  check(found != captured_.metadata.end(),
+        "the attention backend trtllm has no graph buffers for ", batch_size, " rows");
+  return found->second;
+}
+
+const AttentionMetadata& TrtllmBackend::prepare_for_capture(std::int32_t batch_size,
+                                                            Stream& stream) {
+  const TrtllmMetadata& metadata = captured_metadata(batch_size);
+  fill_ascending(metadata.cum_seq_lens_q, /*first=*/0, /*step=*/1, stream);
+  fill_ascending(metadata.cum_seq_lens_kv, /*first=*/0, /*step=*/1, stream);
+  fill_ascending(metadata.seq_lens, /*first=*/1, /*step=*/0, stream);
+  fill_ascending(metadata.block_tables, /*first=*/0, /*step=*/0, stream);
+  return metadata;
+}
+
+std::vector<CapturedBuffer> TrtllmBackend::captured_buffers(std::int32_t batch_size) const {
+  const TrtllmMetadata& metadata = captured_metadata(batch_size);
+  return {{"trtllm.block_tables", metadata.block_tables},
+          {"trtllm.seq_lens", metadata.seq_lens},
+          {"trtllm.cum_seq_lens_kv", metadata.cum_seq_lens_kv},
+          {"trtllm.cum_seq_lens_q", metadata.cum_seq_lens_q, CapturedContent::kConstant}};
+}
+
+void TrtllmBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetadata& live,
+                                       CaptureWriter& writer, Stream& stream) {
+  const TrtllmMetadata& fixed = captured_metadata(batch_size);
+  const auto& step = metadata_of<TrtllmMetadata>(&live, name());
+  check(step.seq_lens.dim(0) == batch_size && step.max_q_len == 1 &&
+            step.max_kv_len <= captured_.max_seq_len_tokens,
+        "a step of ", step.seq_lens.dim(0), " rows, ", step.max_q_len, " queries and up to ",
+        step.max_kv_len, " keys does not fit a graph of ", batch_size, " rows, one query and ",
+        captured_.max_seq_len_tokens, " keys");
+  writer.copy("trtllm.block_tables", fixed.block_tables, step.block_tables, stream);
+  writer.copy("trtllm.seq_lens", fixed.seq_lens, step.seq_lens, stream);
+  writer.copy("trtllm.cum_seq_lens_kv", fixed.cum_seq_lens_kv, step.cum_seq_lens_kv, stream);
+}
+
+}  // namespace minisgl
