@@ -37,6 +37,10 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
   app.add_option("--max-prefill-length,--max-extend-length", o.max_prefill_length,
                  "Prompt tokens computed in one step; longer prompts are chunked")
       ->check(CLI::PositiveNumber)->capture_default_str()->group(group);
+  app.add_option("--cuda-graph-max-bs,--graph", o.graph_max_batch_size,
+                 "Requests of the largest graph of a decode step; 0: no graphs; -1: by the free memory, none on a CPU")
+      ->check(CLI::Range(-1, 1 << 20))->capture_default_str()->group(group);
+  app.add_flag("--check-graphs", o.check_graphs, "Stop when an input of a graph was not refreshed (slow)")->group(group);
   app.add_flag("!--no-overlap", o.overlap, "Do not plan a step while the one before it runs")->group(group);
 }
 
