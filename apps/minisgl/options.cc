@@ -46,7 +46,8 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       app.add_option("--simd", o.simd, "Instruction set of the kernels: auto, plain, avx2, avx512")
           ->type_name("NAME")
           ->capture_default_str(),
-      app.add_option("--attention-backend,--attn", o.attention_backend, "Attention: auto, " + attention_backend_names() + ", or two as PREFILL,DECODE")
+      app.add_option("--attention-backend,--attn", o.attention_backend,
+                     "Attention: auto, " + attention_backend_names() + ", or two as PREFILL,DECODE")
           ->type_name("NAME")
           ->capture_default_str(),
       one_of(app.add_option("--cache-type,--cache", o.cache_type, "Prefix cache: radix, naive"),
@@ -66,7 +67,13 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
                            "Prompt tokens of one step; longer prompts are chunked"),
             false),
       app.add_flag_callback("--no-overlap", [&o] { o.overlap = false; },
-                            "Plan a step only when the one before it is done")};
+                            "Plan a step only when the one before it is done"),
+      app.add_option("--cuda-graph-max-bs,--graph", o.graph_max_batch_size,
+                     "Requests of the largest graph of a decode step; 0: no graphs; -1: by the device")
+          ->check(CLI::Range(-1, 1 << 20).description(""))
+          ->type_name("N")
+          ->capture_default_str(),
+      app.add_flag("--check-graphs", o.check_graphs, "Stop when an input of a graph was not refreshed; slow")};
   for (CLI::Option* option : options) option->group("Engine");
 }
 

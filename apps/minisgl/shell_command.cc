@@ -3,6 +3,7 @@
 #include <editline/readline.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -105,6 +106,7 @@ std::string answer(LocalGenerator& generator, const Json& history, const Samplin
 
 int shell(LlmOptions options) {
   options.max_running_requests = 1;
+  options.graph_max_batch_size = std::min(options.graph_max_batch_size, 1);
   const SamplingParams sampling{.temperature = env_double("MINISGL_SHELL_TEMPERATURE", 0.6),
                                 .top_k = env_int("MINISGL_SHELL_TOP_K", -1),
                                 .top_p = env_double("MINISGL_SHELL_TOP_P", 1.0),
