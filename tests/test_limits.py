@@ -84,6 +84,20 @@ def test_a_request_that_fills_the_cache_blocks_nobody_for_ever(start_server):
     server.stop()
 
 
+def test_arguments_that_are_costly_to_read_are_refused(server):
+    wide = "{" + ",".join(f'"k{i}":0' for i in range(60_000)) + "}"
+    deep = '{"a":' + "[" * 100_000 + "]" * 100_000 + "}"
+    for arguments in (wide, deep):
+        call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+        messages = [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+        ]
+        reply = chat(server.port, messages=messages, max_tokens=1)
+        assert reply.status == 400
+        assert "arguments" in reply.error["message"]
+
+
 # --- Clients that leave ---
 
 

@@ -166,19 +166,28 @@ Command add_generate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   SamplingParams& s = options->sampling;
   add_engine_flags(app, options->llm);
-  auto* prompt = app.add_option("--prompt", options->prompt, "Text to continue; the answer is streamed");
+  auto* prompt = app.add_option("--prompt", options->prompt, "Text to continue; the answer is streamed")
+                     ->type_name("TEXT");
   app.add_flag("--chat", options->chat, "The prompt is a user's message: apply the chat template")->needs(prompt);
   app.add_option("--input", options->input,
-                 "JSON lines: each an object with prompt, token_ids or messages, and sampling")->excludes(prompt);
+                 "JSON lines, each an object with prompt, token_ids or messages, and sampling")
+      ->type_name("FILE")
+      ->excludes(prompt);
   app.add_flag("--json", options->json, "Print one JSON object for each answer");
-  app.add_option("--max-tokens", s.max_tokens, "Length of an answer at most")->capture_default_str();
-  app.add_option("--temperature", s.temperature, "0: the most likely token")->capture_default_str();
-  app.add_option("--top-k", s.top_k, "Keep the k most likely tokens; -1: all")->capture_default_str();
-  app.add_option("--top-p", s.top_p, "Keep the most likely tokens with this sum")->capture_default_str();
-  app.add_option("--min-p", s.min_p, "Keep tokens with at least this share of the likeliest")->capture_default_str();
-  app.add_option("--seed", options->seed, "Repeatable draws");
-  app.add_flag("--ignore-eos", s.ignore_eos, "Go on after an end-of-sequence token");
-  app.add_option("--stop", s.stop, "Text that ends an answer; may be given several times");
+  const auto number = [&app](const char* flag, auto& value, const char* help) {
+    app.add_option(flag, value, help)->type_name("N")->capture_default_str()->group("Sampling");
+  };
+  number("--max-tokens", s.max_tokens, "Length of an answer at most");
+  number("--temperature", s.temperature, "0: always the most likely token");
+  number("--top-k", s.top_k, "Keep the N most likely tokens; -1: all");
+  number("--top-p", s.top_p, "Keep the most likely tokens with this sum");
+  number("--min-p", s.min_p, "Keep tokens with at least this share of the likeliest");
+  app.add_option("--seed", options->seed, "Repeatable draws")->type_name("N")->group("Sampling");
+  app.add_flag("--ignore-eos", s.ignore_eos, "Go on after an end-of-sequence token")->group("Sampling");
+  app.add_option("--stop", s.stop, "Text that ends an answer; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group("Sampling");
   return [options, prompt] {
     if (options->seed >= 0) options->sampling.seed = static_cast<std::uint64_t>(options->seed);
     if (prompt->count() == 0 && options->input.empty()) {

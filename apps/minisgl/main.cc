@@ -49,18 +49,18 @@ void insert_default_command(std::vector<std::string>& args) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("minisgl " MINISGL_VERSION ": an engine that serves and runs language models on your own machine.");
+  CLI::App app("minisgl " MINISGL_VERSION ": an engine that serves and runs language models on your own machine.", "minisgl");
   app.set_version_flag("--version", "minisgl " MINISGL_VERSION);
   app.require_subcommand(1);
-  app.footer(
-      "minisgl --model MODEL            serves it at http://127.0.0.1:1919/v1\n"
-      "minisgl --model MODEL --shell    talks to it here\n"
-      "MODEL is a GGUF file or a Hugging Face folder.");
   std::vector<std::pair<CLI::App*, Command>> commands;
   for (const Entry& entry : kCommands) {
     CLI::App* sub = app.add_subcommand(entry.name, entry.help);
     commands.emplace_back(sub, entry.add(*sub));
   }
+  app.footer(
+      "minisgl --model MODEL            serves it at http://127.0.0.1:1919/v1\n"
+      "minisgl --model MODEL --shell    talks to it here\n"
+      "MODEL is a GGUF file or a Hugging Face folder.");
 
   std::vector<std::string> args(argv + 1, argv + argc);
   insert_default_command(args);

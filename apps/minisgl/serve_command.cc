@@ -86,9 +86,14 @@ int serve(const Options& options) {
 Command add_serve(CLI::App& app) {
   auto options = std::make_shared<Options>();
   ServerOptions& s = options->server;
-  app.add_option("--host", s.host, "Address to listen on; 0.0.0.0: every interface")->capture_default_str();
-  app.add_option("--port", s.port, "Port to listen on; 0: any free one")->capture_default_str();
-  app.add_option("--served-model-name", options->llm.served_model_name, "The model's id in the API; default: its file's name");
+  app.add_option("--host", s.host, "Address to listen on; 0.0.0.0: every interface")
+      ->type_name("HOST")
+      ->capture_default_str();
+  app.add_option("--port", s.port, "Port to listen on; 0: any free one")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--served-model-name", options->llm.served_model_name, "The model's id in the API; default: its file's name")
+      ->type_name("NAME");
   add_engine_flags(app, options->llm);
   return [options] { return serve(*options); };
 }

@@ -3,6 +3,7 @@
 #include <editline/readline.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -28,11 +29,11 @@ std::atomic<bool> interrupted{false};
 
 void on_interrupt(int /*signal*/) { interrupted.store(true); }
 
-/// Ctrl-C sets `interrupted` while it lives: it stops an answer and not the program.
+/// Ctrl-C sets `interrupted` while it lives: it drops the line being typed, or stops the answer, and
+/// not the program.
 class InterruptGuard {
  public:
   InterruptGuard() {
-    interrupted.store(false);
     struct sigaction action {};
     action.sa_handler = on_interrupt;
     sigaction(SIGINT, &action, &before_);
@@ -48,7 +49,12 @@ class InterruptGuard {
 /// A line with editing and history on a terminal, else plainly; nullopt at the end of input.
 std::optional<std::string> read_line() {
   if (isatty(STDIN_FILENO) == 1) {
+    interrupted.store(false);
     char* line = readline("$ ");
+    if (line == nullptr && interrupted.load()) {
+      std::puts("");
+      return std::string();
+    }
     if (line == nullptr) return std::nullopt;
     std::string text(line);
     std::free(line);
@@ -70,7 +76,7 @@ std::string answer(LocalGenerator& generator, const Json& history, const Samplin
   bool done = false;
   std::string text;
   std::string error;
-  const InterruptGuard guard;
+  interrupted.store(false);
   const RequestId id = generator.submit({.prompt = generator.render_chat(history, nullptr, nullptr, true),
                                          .sampling = sampling,
                                          .param = "messages"},
@@ -100,6 +106,7 @@ std::string answer(LocalGenerator& generator, const Json& history, const Samplin
 
 int shell(LlmOptions options) {
   options.max_running_requests = 1;
+  options.graph_max_batch_size = std::min(options.graph_max_batch_size, 1);
   const SamplingParams sampling{.temperature = env_double("MINISGL_SHELL_TEMPERATURE", 0.6),
                                 .top_k = env_int("MINISGL_SHELL_TOP_K", -1),
                                 .top_p = env_double("MINISGL_SHELL_TOP_P", 1.0),
@@ -110,6 +117,7 @@ int shell(LlmOptions options) {
   std::printf("Talking to %s. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.\n",
               generator.model_name().c_str());
   std::fflush(stdout);
+  const InterruptGuard guard;
   Json history = Json::array();
   while (const std::optional<std::string> line = read_line()) {
     if (line->find_first_not_of(" \t") == std::string::npos) continue;

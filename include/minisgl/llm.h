@@ -28,6 +28,10 @@ struct LlmOptions {
   std::int32_t max_seq_len = 0;           ///< prompt and answer together; 0: as the model was trained
   std::int32_t max_prefill_length = 256;  ///< prompt tokens computed in one step
   bool overlap = true;                    ///< plan a step while the one before it runs
+  /// Requests of the largest graph; 0: no graphs. -1: by the free memory on a GPU, none on a CPU.
+  std::int32_t graph_max_batch_size = -1;
+  std::vector<std::int32_t> graph_batch_sizes = {};  ///< these instead, if there are any
+  bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
   std::string served_model_name;          ///< empty: the file's or folder's name
 };
 

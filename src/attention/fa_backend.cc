@@ -34,11 +34,12 @@ void fill_pages(std::span<const TokenLoc> locs, std::int32_t page_size,
         page_size);
 }
 
-/// 0, 1, 2, ..., made by the device.
-void fill_ascending(TensorView view, Stream& stream) {
-  as_cpu(stream).run([view](ThreadPool&) {
+/// first, first + step, first + 2 * step, ..., made by the device.
+void fill(TensorView view, std::int32_t first, std::int32_t step, Stream& stream) {
+  as_cpu(stream).run([=](ThreadPool&) {
+    std::int32_t value = first;
     auto* values = view.as<std::int32_t>();
-    for (std::int64_t i = 0; i < view.numel(); ++i) values[i] = static_cast<std::int32_t>(i);
+    for (std::int64_t i = 0; i < view.numel(); ++i, value += step) values[i] = value;
   });
 }
 
@@ -76,7 +77,7 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
   if (lengths.max_seqlen_q == 1) {
     metadata->queries = FaMetadata::Queries::kOneEach;
     metadata->cu_seqlens_q = block->add_on_device({num_rows + 1});
-    fill_ascending(metadata->cu_seqlens_q, copy);
+    fill(metadata->cu_seqlens_q, /*first=*/0, /*step=*/1, copy);
   } else if (!lengths.any_cached) {
     metadata->queries = FaMetadata::Queries::kNoPrefix;
     metadata->cu_seqlens_q = metadata->cu_seqlens_k;
@@ -115,6 +116,71 @@ void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwar
                             .max_seqlen_k = metadata->max_seqlen_k,
                             .out = out},
                            workspace, ctx.stream);
+}
+
+void FaBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
+                                   std::int64_t max_seq_len_tokens) {
+  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
+        "a graph needs at least one row and one token");
+  const std::int64_t rows = batch_sizes.back();
+  const std::int64_t columns = ceil_div<std::int64_t>(max_seq_len_tokens, shape_.page_size);
+  captured_ = {};
+  captured_.max_seq_len_tokens = max_seq_len_tokens;
+  captured_.cu_seqlens_q = Tensor({rows + 1}, DType::kI32, {.device = shape_.device});
+  captured_.cu_seqlens_k = Tensor({rows + 1}, DType::kI32, {.device = shape_.device});
+  captured_.cache_seqlens = Tensor({rows}, DType::kI32, {.device = shape_.device});
+  captured_.page_table = Tensor({rows, columns}, DType::kI32, {.device = shape_.device});
+  for (const std::int32_t size : batch_sizes) {
+    FaMetadata metadata;
+    metadata.cu_seqlens_q = captured_.cu_seqlens_q.view().slice(0, size + 1);
+    metadata.cu_seqlens_k = captured_.cu_seqlens_k.view().slice(0, size + 1);
+    metadata.cache_seqlens = captured_.cache_seqlens.view().slice(0, size);
+    metadata.page_table = captured_.page_table.view().slice(0, size);
+    metadata.max_seqlen_q = 1;
+    // Part of the graph, so it must bound every later step; a row's length is in cache_seqlens.
+    metadata.max_seqlen_k = static_cast<std::int32_t>(max_seq_len_tokens);
+    metadata.queries = FaMetadata::Queries::kOneEach;
+    captured_.metadata.emplace(size, std::move(metadata));
+  }
+}
+
+const FaMetadata& FaBackend::captured_metadata(std::int32_t batch_size) const {
+  const auto found = captured_.metadata.find(batch_size);
+  check(found != captured_.metadata.end(), "the attention backend fa has no graph buffers for ",
+        batch_size, " rows");
+  return found->second;
+}
+
+const AttentionMetadata& FaBackend::prepare_for_capture(std::int32_t batch_size, Stream& stream) {
+  const FaMetadata& metadata = captured_metadata(batch_size);
+  fill(metadata.cu_seqlens_q, /*first=*/0, /*step=*/1, stream);
+  fill(metadata.cu_seqlens_k, /*first=*/0, /*step=*/1, stream);
+  fill(metadata.cache_seqlens, /*first=*/1, /*step=*/0, stream);
+  return metadata;
+}
+
+std::vector<CapturedBuffer> FaBackend::captured_buffers(std::int32_t batch_size) const {
+  const FaMetadata& metadata = captured_metadata(batch_size);
+  return {{"fa.cu_seqlens_q", metadata.cu_seqlens_q, CapturedContent::kConstant},
+          {"fa.cu_seqlens_k", metadata.cu_seqlens_k},
+          {"fa.cache_seqlens", metadata.cache_seqlens},
+          {"fa.page_table", metadata.page_table}};
+}
+
+void FaBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetadata& live,
+                                   CaptureWriter& writer, Stream& stream) {
+  const FaMetadata& fixed = captured_metadata(batch_size);
+  const auto* step = dynamic_cast<const FaMetadata*>(&live);
+  check(step != nullptr, "the metadata of this step was made by another backend than fa");
+  check(step->queries == FaMetadata::Queries::kOneEach &&
+            step->cache_seqlens.dim(0) == batch_size &&
+            step->max_seqlen_k <= captured_.max_seq_len_tokens,
+        "a step of ", step->cache_seqlens.dim(0), " rows, ", step->max_seqlen_q,
+        " queries and up to ", step->max_seqlen_k, " keys does not fit a graph of ", batch_size,
+        " rows, one query and ", captured_.max_seq_len_tokens, " keys");
+  writer.copy("fa.cache_seqlens", fixed.cache_seqlens, step->cache_seqlens, stream);
+  writer.copy("fa.cu_seqlens_k", fixed.cu_seqlens_k, step->cu_seqlens_k, stream);
+  writer.copy("fa.page_table", fixed.page_table, step->page_table, stream);
 }
 
 }  // namespace minisgl

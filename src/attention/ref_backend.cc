@@ -1,6 +1,7 @@
 #include "attention/ref_backend.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "attention/lengths.h"
 #include "kernels/ref/reference.h"
@@ -53,6 +54,64 @@ void RefBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwa
   args.kv.page_size = 1;
   kernels::check_paged_attention(args);
   as_cpu(ctx.stream).run([args](ThreadPool&) { kernels::ref::paged_attention_in_order(args); });
+}
+
+void RefBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
+                                    std::int64_t max_seq_len_tokens) {
+  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
+        "a graph needs at least one row and one token");
+  const std::int64_t rows = batch_sizes.back();
+  captured_ = {};
+  captured_.max_seq_len_tokens = max_seq_len_tokens;
+  captured_.cu_seqlens_q = Tensor({rows + 1}, DType::kI32);
+  captured_.cache_seqlens = Tensor({rows}, DType::kI32);
+  captured_.page_table = Tensor({rows, max_seq_len_tokens}, DType::kI32);
+  for (const std::int32_t size : batch_sizes) {
+    RefMetadata metadata;
+    metadata.cu_seqlens_q = captured_.cu_seqlens_q.view().slice(0, size + 1);
+    metadata.cache_seqlens = captured_.cache_seqlens.view().slice(0, size);
+    metadata.page_table = captured_.page_table.view().slice(0, size);
+    metadata.max_seqlen_q = 1;
+    metadata.max_seqlen_k = static_cast<std::int32_t>(max_seq_len_tokens);
+    captured_.metadata.emplace(size, std::move(metadata));
+  }
+}
+
+const RefMetadata& RefBackend::captured_metadata(std::int32_t batch_size) const {
+  const auto found = captured_.metadata.find(batch_size);
+  check(found != captured_.metadata.end(), "the attention backend ref has no graph buffers for ",
+        batch_size, " rows");
+  return found->second;
+}
+
+const AttentionMetadata& RefBackend::prepare_for_capture(std::int32_t batch_size, Stream& stream) {
+  const RefMetadata& metadata = captured_metadata(batch_size);
+  as_cpu(stream).run([offsets = metadata.cu_seqlens_q, lengths = metadata.cache_seqlens](ThreadPool&) {
+    std::iota(offsets.as<std::int32_t>(), offsets.as<std::int32_t>() + offsets.numel(), 0);
+    std::fill_n(lengths.as<std::int32_t>(), lengths.numel(), 1);
+  });
+  return metadata;
+}
+
+std::vector<CapturedBuffer> RefBackend::captured_buffers(std::int32_t batch_size) const {
+  const RefMetadata& metadata = captured_metadata(batch_size);
+  return {{"ref.cu_seqlens_q", metadata.cu_seqlens_q, CapturedContent::kConstant},
+          {"ref.cache_seqlens", metadata.cache_seqlens},
+          {"ref.page_table", metadata.page_table}};
+}
+
+void RefBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetadata& live,
+                                    CaptureWriter& writer, Stream& stream) {
+  const RefMetadata& fixed = captured_metadata(batch_size);
+  const auto* step = dynamic_cast<const RefMetadata*>(&live);
+  check(step != nullptr, "the metadata of this step was made by another backend than ref");
+  check(step->max_seqlen_q == 1 && step->cache_seqlens.dim(0) == batch_size &&
+            step->max_seqlen_k <= captured_.max_seq_len_tokens,
+        "a step of ", step->cache_seqlens.dim(0), " rows, ", step->max_seqlen_q,
+        " queries and up to ", step->max_seqlen_k, " keys does not fit a graph of ", batch_size,
+        " rows, one query and ", captured_.max_seq_len_tokens, " keys");
+  writer.copy("ref.cache_seqlens", fixed.cache_seqlens, step->cache_seqlens, stream);
+  writer.copy("ref.page_table", fixed.page_table, step->page_table, stream);
 }
 
 }  // namespace minisgl

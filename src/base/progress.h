@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace minisgl {
 
@@ -17,10 +18,15 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  /// Redraws at most every 50 ms.
+  /// Both redraw at most every 50 ms.
   void update(std::int64_t done_bytes, std::int64_t total_bytes);
+  /// With `detail` in place of the bytes.
+  void show(std::int64_t done, std::int64_t total, std::string_view detail);
 
  private:
+  bool is_due(std::int64_t total);
+  void draw(std::int64_t done, std::int64_t total, std::string_view detail);
+
   std::string label_;
   bool visible_;
   bool drawn_ = false;

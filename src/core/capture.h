@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -27,7 +28,9 @@ struct CapturedBuffer {
 class CaptureWriter {
  public:
   virtual ~CaptureWriter() = default;
-  /// Enqueues dst[0 .. src.numel()) = src. `dst` is (the beginning of) the buffer `name`; equal types.
+  /// Enqueues dst[i] = src[i], or dst[i][j] = src[i][j], for every index that `src` has; what lies
+  /// beyond keeps its content. `dst` is (a part of) the buffer `name`; ranks and types are equal, the
+  /// last dimensions contiguous. Allocates nothing.
   virtual void copy(std::string_view name, TensorView dst, TensorView src, Stream& stream) = 0;
 };
 

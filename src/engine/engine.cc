@@ -6,6 +6,8 @@
 
 #include "base/log.h"
 #include "base/math.h"
+#include "engine/forward_scope.h"
+#include "engine/graph_sizes.h"
 #include "engine/memory_plan.h"
 #include "kernels/gather.h"
 #include "kernels/sampling.h"
@@ -59,16 +61,15 @@ double log_probability(const float* logits, std::int64_t vocab, TokenId target) 
 }  // namespace
 
 struct Engine::Slot {
-  Slot(const ExecutorLimits& limits, Stream& stream)
-      : host(block_bytes(limits)),
-        device(block_bytes(limits)),
-        host_tokens({limits.max_rows}, DType::kI32),
-        device_tokens({limits.max_rows}, DType::kI32),
+  Slot(std::int64_t max_tokens, std::int64_t max_samples, Stream& stream)
+      : host(block_bytes(max_tokens, max_samples)),
+        device(block_bytes(max_tokens, max_samples)),
+        host_tokens({max_samples}, DType::kI32),
+        device_tokens({max_samples}, DType::kI32),
         done(stream.make_event()) {}
 
-  static std::size_t block_bytes(const ExecutorLimits& limits) {
-    return static_cast<std::size_t>(
-        lay_out(nullptr, limits.max_step_tokens, limits.max_rows, limits.max_rows).bytes);
+  static std::size_t block_bytes(std::int64_t max_tokens, std::int64_t max_samples) {
+    return static_cast<std::size_t>(lay_out(nullptr, max_tokens, max_samples, max_samples).bytes);
   }
 
   Buffer host;  // staging; written by launch(), read by the copy
@@ -112,6 +113,10 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
              .max_seq_len = plan.max_seq_len,
              .max_step_tokens = config_.prefill_budget_tokens + config_.max_running_requests,
              .vocab_size = static_cast<std::int32_t>(m.vocab_size)};
+  graph_sizes_ = plan_graphs();
+  const std::int32_t graph_rows = graph_sizes_.empty() ? 0 : graph_sizes_.back();
+  max_rows_ = std::max(limits_.max_rows, graph_rows);
+  max_tokens_ = std::max(limits_.max_step_tokens, graph_rows);
 
   pool.num_pages = plan.num_pages;
   kv_pool_ = std::make_unique<KvPool>(pool);
@@ -122,13 +127,16 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                   .scale = 1.0F / std::sqrt(static_cast<float>(m.head_dim)),
                                   .page_size = config_.page_size,
                                   .max_seq_len_tokens = limits_.max_seq_len,
-                                  .max_rows = limits_.max_rows,
+                                  .max_rows = max_rows_,
                                   .device = kCpu});
   stream_ = std::make_unique<CpuStream>(config_.num_threads);
   scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes());
-  logits_ = Tensor({limits_.max_rows, limits_.vocab_size}, DType::kF32, {.lazy = true});
+  logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32, {.lazy = true});
   last_tokens_ = Tensor({limits_.max_rows + 1}, DType::kI32);
-  for (auto& slot : slots_) slot = std::make_unique<Slot>(limits_, *stream_);
+  for (auto& slot : slots_) slot = std::make_unique<Slot>(max_tokens_, limits_.max_rows, *stream_);
+  context_ = std::make_unique<ForwardContext>(
+      ForwardContext{.stream = *stream_, .scratch = *scratch_, .attention = *attention_, .kv = kv_pool_->view()});
+  capture_graphs();
 }
 
 Engine::~Engine() {
@@ -137,6 +145,35 @@ Engine::~Engine() {
   } catch (const std::exception& e) {
     log::error("the engine stopped with: {}", e.what());
   }
+  // Graphs hold the collectives of other ranks: they go before a communicator does.
+  if (graphs_ != nullptr) graphs_->destroy();
+}
+
+std::vector<std::int32_t> Engine::plan_graphs() const {
+  return graph_batch_sizes({.listed = config_.graph_batch_sizes,
+                            .max_batch_size = config_.graph_max_batch_size,
+                            .max_rows = limits_.max_rows,
+                            .device = kCpu,
+                            .free_bytes = available_memory_bytes()});
+}
+
+void Engine::capture_graphs() {
+  if (graph_sizes_.empty()) {
+    log::debug("Graphs are off");
+    return;
+  }
+  if (!attention_->supports_graphs()) {
+    log::info("Graphs are off: the attention backend {} cannot be captured on {}", attention_->name(),
+              to_string(stream_->device()));
+    return;
+  }
+  const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
+  graphs_ = std::make_unique<GraphRunner>(
+      GraphRunnerConfig{.batch_sizes = graph_sizes_,
+                        .max_seq_len_tokens = limits_.max_seq_len,
+                        .check = config_.check_graphs},
+      *context_, table, logits_,
+      [this](ForwardContext& context, TensorView logits) { model_->forward(context, logits); });
 }
 
 int Engine::num_threads() const { return config_.num_threads; }
@@ -150,16 +187,16 @@ std::int64_t Engine::plan_scratch_bytes() {
   Batch largest;
   largest.page_table = &table;
   // One row with the longest context and as many new tokens as fit, then rows of the rest.
-  std::int32_t left = limits_.max_step_tokens;
-  while (left > 0) {
+  std::int32_t left = max_tokens_;
+  while (left > 0 && static_cast<std::int32_t>(largest.rows.size()) < max_rows_) {
     const std::int32_t extend = std::min(left, limits_.max_seq_len);
     largest.rows.push_back({table.dummy_row(), limits_.max_seq_len - extend, limits_.max_seq_len});
     left -= extend;
   }
   largest.num_rows = static_cast<std::int32_t>(largest.rows.size());
   const std::unique_ptr<AttentionMetadata> metadata = attention_->prepare_metadata(largest, *dry);
-  const std::int64_t logit_rows = std::max(limits_.max_rows, kScoreChunk);
-  const StepArrays arrays = lay_out(nullptr, limits_.max_step_tokens, logit_rows, 0);
+  const std::int64_t logit_rows = std::max(max_rows_, kScoreChunk);
+  const StepArrays arrays = lay_out(nullptr, max_tokens_, logit_rows, 0);
   largest.inputs = {arrays.token_ids, arrays.positions, arrays.out_locs, arrays.logit_rows};
   ForwardContext ctx{*dry, counting, &largest.inputs, *attention_, metadata.get(), kv_pool_->view()};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
@@ -170,6 +207,10 @@ std::int64_t Engine::plan_scratch_bytes() {
 }
 
 void Engine::launch(Batch& batch) {
+  if (graphs_ != nullptr) graphs_->pad_batch(batch);
+#ifndef NDEBUG
+  check_padding(batch, limits_.dummy_loc());
+#endif
   Slot& slot = *slots_[next_slot_];
   check(!slot.in_flight, "a step was launched while ", kSlots, " were in flight");
   slot.in_flight = true;
@@ -185,7 +226,7 @@ void Engine::launch(Batch& batch) {
 void Engine::stage(Batch& batch, Slot& slot) {
   const std::int64_t tokens = batch.num_tokens();
   const auto samples = static_cast<std::int64_t>(batch.samples.size());
-  check(tokens > 0 && tokens <= limits_.max_step_tokens && samples <= limits_.max_rows, "a step of ", tokens,
+  check(tokens > 0 && tokens <= max_tokens_ && samples <= limits_.max_rows, "a step of ", tokens,
         " tokens and ", samples, " samples does not fit the plan");
   check(static_cast<std::int64_t>(batch.token_ids.size()) == tokens, "the step has ", batch.token_ids.size(),
         " token ids for ", tokens, " tokens");
@@ -225,9 +266,13 @@ void Engine::forward(Batch& batch, Slot& slot) {
     // Decode rows come first, one token each: what was drawn for them is on the device only.
     if (batch.num_decode > 0)
       kernels::gather(last_tokens_, arrays.decode_rows, batch.inputs.input_ids.slice(0, batch.num_decode), *stream_);
-    ForwardContext ctx{*stream_, *scratch_, &batch.inputs, *attention_, batch.attention.get(), kv_pool_->view()};
-    const TensorView logits = logits_.view().slice(0, static_cast<std::int64_t>(batch.samples.size()));
-    model_->forward(ctx, logits);
+    const ForwardScope scope(*context_, batch.inputs, *batch.attention);
+    TensorView logits = logits_.view().slice(0, static_cast<std::int64_t>(batch.samples.size()));
+    if (graphs_ != nullptr && graphs_->can_use(batch)) {
+      logits = graphs_->replay(batch);
+    } else {
+      model_->forward(*context_, logits);
+    }
     if (config_.on_logits) config_.on_logits(batch, logits);
   });
 }
@@ -285,9 +330,9 @@ std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {
     batch.inputs.logit_rows = rows;
     std::vector<double> part(static_cast<std::size_t>(end - begin));
     stream_->submit([&] {
-      ForwardContext ctx{*stream_, *scratch_, &batch.inputs, *attention_, batch.attention.get(), kv_pool_->view()};
+      const ForwardScope scope(*context_, batch.inputs, *batch.attention);
       const TensorView out = logits.view().slice(0, end - begin);
-      model_->forward(ctx, out);
+      model_->forward(*context_, out);
       as_cpu(*stream_).run([&](ThreadPool& pool) {
         pool.parallel_for(end - begin, [&](std::int64_t i) {
           part[i] = log_probability(out.as<float>() + i * vocab, vocab, tokens[begin + i + 1]);

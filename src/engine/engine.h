@@ -12,6 +12,7 @@
 
 #include "attention/backend.h"
 #include "engine/executor.h"
+#include "engine/graph_runner.h"
 #include "kvcache/kv_pool.h"
 #include "models/model.h"
 
@@ -26,6 +27,11 @@ struct EngineConfig {
   std::int32_t max_running_requests = 256;
   std::int32_t max_seq_len = 0;           ///< 0: as the model was trained
   std::int32_t prefill_budget_tokens = 256;
+  /// Rows of the largest graph; 0: none. -1: by the free memory on a GPU, none on a CPU, where a graph
+  /// is emulated and saves nothing.
+  std::int32_t graph_max_batch_size = -1;
+  std::vector<std::int32_t> graph_batch_sizes = {};  ///< if not empty: these, whatever the maximum
+  bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow
   /// For tests: called on the stream with each step's logits [samples, vocab] before they are sampled.
   std::function<void(const Batch&, TensorView logits)> on_logits;
 };
@@ -34,6 +40,10 @@ struct EngineConfig {
 ///
 /// Every input of a step is copied into one of kSlots staging blocks and from there, by one copy,
 /// into the block's twin on the device; a slot is used again only after its step was collected.
+///
+/// With graphs a decode step is padded to a batch size that was captured, its inputs and metadata
+/// are copied on to the graph's own addresses, and the graph is replayed in place of the model's
+/// forward pass (docs/graphs.md). Sampling is no part of it.
 class Engine final : public Executor {
  public:
   /// Plans memory and allocates all of it. Throws Error when there is too little, or a setting does
@@ -47,6 +57,11 @@ class Engine final : public Executor {
   int num_threads() const;
   /// Bytes of the KV pool if all of it is used.
   std::int64_t kv_pool_bytes() const;
+  /// All keys and values, for tests: while no step is in flight, or on the stream.
+  KvCacheView kv() const { return kv_pool_->view(); }
+  /// Null without graphs.
+  GraphRunner* graphs() { return graphs_.get(); }
+  const GraphRunner* graphs() const { return graphs_.get(); }
 
   void launch(Batch& batch) override;
   std::span<const TokenId> collect(Batch& batch) override;
@@ -64,16 +79,23 @@ class Engine final : public Executor {
   void forward(Batch& batch, Slot& slot);
   void sample(Batch& batch, Slot& slot);
   std::int64_t plan_scratch_bytes();
+  std::vector<std::int32_t> plan_graphs() const;
+  void capture_graphs();
 
   std::unique_ptr<Model> model_;
   EngineConfig config_;
   ExecutorLimits limits_;
+  std::vector<std::int32_t> graph_sizes_;
+  std::int32_t max_rows_ = 0;    // of a step, padding included
+  std::int32_t max_tokens_ = 0;  // of a step, padding included
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<KvPool> kv_pool_;
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<ScratchArena> scratch_;
-  Tensor logits_;       // [max_rows, vocab] f32
-  Tensor last_tokens_;  // [max_rows + 1] i32, by page-table row: the token last drawn for it
+  Tensor logits_;       // [max_rows_, vocab] f32
+  Tensor last_tokens_;  // [limits_.max_rows + 1] i32, by page-table row: the token last drawn for it
+  std::unique_ptr<ForwardContext> context_;  // of the step that the stream runs
+  std::unique_ptr<GraphRunner> graphs_;      // null without graphs
   std::array<std::unique_ptr<Slot>, kSlots> slots_;
   int next_slot_ = 0;
 };

@@ -137,7 +137,8 @@ RadixCache::Walk RadixCache::walk(std::span<const TokenId> tokens) {
   return at;
 }
 
-// Puts a new node with the first `front_tokens` tokens of `id` above it, and returns the new one.
+// Puts a new node with the first `front_tokens` tokens of `id` above it, and returns the new one,
+// which the caller must touch().
 RadixCache::NodeId RadixCache::split(NodeId id, std::size_t front_tokens) {
   const NodeId parent = nodes_[id].parent;
   nodes_[parent].children.erase(id);
@@ -150,7 +151,6 @@ RadixCache::NodeId RadixCache::split(NodeId id, std::size_t front_tokens) {
   front.pages.assign(back.pages.begin(), back.pages.begin() + pages);
   front.end_len = nodes_[parent].end_len + static_cast<std::int32_t>(front_tokens);
   front.num_locks = back.num_locks;  // whoever locks the end locks the way to it
-  front.last_use = back.last_use;
   back.tokens.erase(back.tokens.begin(), back.tokens.begin() + tokens);
   back.pages.erase(back.pages.begin(), back.pages.begin() + pages);
   back.parent = front_id;

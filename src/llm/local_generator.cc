@@ -23,6 +23,9 @@ EngineConfig engine_config(const LlmOptions& options) {
           .max_running_requests = options.max_running_requests,
           .max_seq_len = options.max_seq_len,
           .prefill_budget_tokens = options.max_prefill_length,
+          .graph_max_batch_size = options.graph_max_batch_size,
+          .graph_batch_sizes = options.graph_batch_sizes,
+          .check_graphs = options.check_graphs,
           .on_logits = {}};
 }
 

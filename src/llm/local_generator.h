@@ -38,6 +38,9 @@ class LocalGenerator final : public Generator {
   int vocab_size() const override { return engine_->limits().vocab_size; }
   SchedulerStats stats() const override { return scheduler_->stats(); }
 
+  /// For examples and measurements; not to be touched while requests run.
+  Engine& engine() { return *engine_; }
+
   /// What the engine died of; "" while it lives. All requests have got an error by then.
   std::string fault() const;
 

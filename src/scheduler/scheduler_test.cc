@@ -198,6 +198,23 @@ TEST_P(OverlapTest, ASmallRequestDoesNotOvertakeALargeOneThatWaitsForPages) {
   EXPECT_EQ(order, (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
+TEST_P(OverlapTest, APromptBetweenItsChunksKeepsWhatIsReservedForIt) {
+  for (const std::int64_t max_tokens : {6, 7}) {
+    HarnessOptions chunked = options();
+    chunked.config.prefill_budget_tokens = 16;
+    chunked.num_pages = 40;
+    Harness harness(chunked);
+    Random random(10);
+    harness.submit(draw_prompt(random, 20), {.max_tokens = 11});         // 30 pages
+    harness.submit(draw_prompt(random, 5), {.max_tokens = max_tokens});  // 10 or 11
+    harness.step();
+    harness.step();  // the second has room in the budget of the first one's last chunk
+    EXPECT_EQ(harness.scheduler.stats().running, max_tokens == 6 ? 2 : 1);
+    harness.finish();
+    harness.expect_all_right();
+  }
+}
+
 TEST_P(OverlapTest, SeedsAreTheRequestsOwnOrDrawnFromTheEnginesAndPositionsCountTheAnswer) {
   HarnessOptions seeded = options();
   seeded.config.seed = 11;
@@ -265,6 +282,22 @@ TEST_P(OverlapTest, StopEndsWhatIsLeftWithAnAbortAndAnswersLaterRequests) {
   }
   EXPECT_GE(harness.answers[running.value].tokens.size(), 3U);
   harness.finish();
+}
+
+TEST_P(OverlapTest, ARequestThatTheReceiverOfAnAbortSubmitsInReturnIsAnsweredToo) {
+  Harness harness(options());
+  harness.submit({1, 2}, {.max_tokens = 50});
+  harness.step();
+  int retries = 3;
+  harness.on_events = [&](std::span<const TokenEvent> events) {
+    for (const TokenEvent& event : events) {
+      if (event.finish == FinishReason::kAbort && retries-- > 0) harness.submit({1, 2}, {});
+    }
+  };
+  harness.scheduler.stop();
+  harness.scheduler.run();
+  ASSERT_EQ(harness.answers.size(), 4U);
+  for (const auto& [id, answer] : harness.answers) EXPECT_EQ(answer.finish, FinishReason::kAbort);
 }
 
 TEST(SchedulerTest, AnIdThatIsInUseIsRefusedAndMayComeBackAfterwards) {

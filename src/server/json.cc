@@ -2,41 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cmath>
 
+#include "base/json_shape.h"
 #include "minisgl/error.h"
 
 namespace minisgl {
 namespace {
-
-constexpr int kMaxDepth = 100;
-constexpr int kMaxKeys = 512;
-
-// Bounds what parsing and walking may cost: walking recurses, and adding a key to an ordered object
-// compares it with all that are there.
-void check_shape(std::string_view text) {
-  std::array<int, kMaxDepth + 1> num_keys{};  // so far, of the object open at each depth
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth)
-        throw RequestError(fmt::format("the body nests deeper than {} levels", kMaxDepth));
-      num_keys[static_cast<std::size_t>(depth)] = 0;
-    } else if (c == ']' || c == '}') {
-      if (--depth < 0) return;  // the parser will say so
-    } else if (c == ':' && ++num_keys[static_cast<std::size_t>(depth)] > kMaxKeys) {
-      throw RequestError(fmt::format("an object in the body has more than {} keys", kMaxKeys));
-    }
-  }
-}
 
 [[noreturn]] void wrong(const char* name, const std::string& expected, const Json& found) {
   throw RequestError(fmt::format("{} must be {}, not {}", name, expected, describe(found)), name);
@@ -49,7 +21,7 @@ std::string dump(const Json& value) {
 }
 
 Json parse_object(std::string_view body) {
-  check_shape(body);
+  check_json_shape(body, "the body");
   Json value;
   try {
     value = Json::parse(body);

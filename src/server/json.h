@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 std::string dump(const Json& value);
 
 /// The JSON object in a request's body. Throws RequestError that says where it is broken; also for
-/// other values than objects, ill-formed UTF-8, numbers that overflow, nesting deeper than 100 and
-/// objects of more than 512 keys.
+/// other values than objects, ill-formed UTF-8, numbers that overflow, and what
+/// check_json_shape() refuses.
 Json parse_object(std::string_view body);
 
 /// `value` as text for an error message: at most some 60 bytes.

@@ -33,19 +33,6 @@ TEST(JsonTest, BrokenBodiesSayWhere) {
 TEST(JsonTest, BodiesThatAreCostlyToWalkAreRefused) {
   const std::string deep = R"({"a":)" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
   EXPECT_EQ(error_of([&] { parse_object(deep); }), "the body nests deeper than 100 levels []");
-  std::string wide = "{";
-  for (int i = 0; i < 600; ++i) wide += "\"k" + std::to_string(i) + "\":0,";
-  wide += "\"z\":0}";
-  EXPECT_EQ(error_of([&] { parse_object(wide); }),
-            "an object in the body has more than 512 keys []");
-}
-
-TEST(JsonTest, BracketsAndColonsInsideStringsDoNotCount) {
-  const std::string text = std::string(1000, '[') + std::string(1000, ':') + R"(\"{)";
-  EXPECT_EQ(parse_object(R"({"a":")" + text + R"("})")["a"].get<std::string>().size(), 2002U);
-  std::string siblings = R"({"a":[)";
-  for (int i = 0; i < 1000; ++i) siblings += R"({"k":1},)";
-  EXPECT_EQ(parse_object(siblings + "{}]}")["a"].size(), 1001U);
 }
 
 TEST(JsonTest, DumpNeverThrows) { EXPECT_EQ(dump("a\xff\n"), "\"a\xEF\xBF\xBD\\n\""); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,12 +28,19 @@ struct RunConfig {
   std::string attention = "auto";
   bool overlap = true;
   std::vector<TokenId> eos_ids = {};
+  std::int32_t max_seq_len = 0;                 ///< 0: the model's
+  std::int32_t graph_max = -1;                  ///< see EngineConfig
+  std::vector<std::int32_t> graph_sizes = {};
+  bool check_graphs = false;
+  /// Called on the stream after each step, before its logits are sampled.
+  std::function<void(const Engine&, const Batch&)> on_step = {};
   std::size_t keep_logits = 0;  ///< positions of each answer whose logits are kept whole
 };
 
 inline std::string describe(const RunConfig& c) {
   return "page size " + std::to_string(c.page_size) + ", budget " + std::to_string(c.prefill_budget) + ", " + c.cache +
-         ", overlap " + (c.overlap ? "on" : "off") + ", " + std::to_string(c.threads) + " threads, attention " + c.attention;
+         ", overlap " + (c.overlap ? "on" : "off") + ", " + std::to_string(c.threads) + " threads, attention " + c.attention +
+         (c.graph_max > 0 || !c.graph_sizes.empty() ? ", graphs" : "");
 }
 
 /// What one request got.
@@ -55,7 +63,14 @@ class ScheduledRun {
     engine.num_pages = config.num_pages;
     engine.max_running_requests = config.max_running;
     engine.prefill_budget_tokens = config.prefill_budget;
-    engine.on_logits = [this](const Batch& batch, TensorView logits) { record(batch, logits); };
+    engine.max_seq_len = config.max_seq_len;
+    engine.graph_max_batch_size = config.graph_max;
+    engine.graph_batch_sizes = config.graph_sizes;
+    engine.check_graphs = config.check_graphs;
+    engine.on_logits = [this](const Batch& batch, TensorView logits) {
+      record(batch, logits);
+      if (config_.on_step) config_.on_step(*engine_, batch);
+    };
     engine_ = std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads}), engine);
     scheduler_ = std::make_unique<Scheduler>(*engine_,
                                              SchedulerConfig{.prefill_budget_tokens = config.prefill_budget,
