@@ -1,7 +1,6 @@
 #include "attention/fa_backend.h"
 
-#include <algorithm>
-
+#include "attention/arguments.h"
 #include "attention/lengths.h"
 #include "base/math.h"
 #include "kernels/attention.h"
@@ -13,34 +12,6 @@ std::int64_t block_capacity(const AttentionShape& shape) {
   const std::int64_t pages = ceil_div<std::int64_t>(shape.max_seq_len_tokens, shape.page_size);
   // Four arrays, each of which may lose up to 16 entries to alignment.
   return shape.max_rows * (3 + pages) + 2 + 4 * 16;
-}
-
-/// The first location of every page of a row, in pages. Division only where it does something:
-/// with page_size 1 the slice is the answer.
-void fill_pages(std::span<const TokenLoc> locs, std::int32_t page_size,
-                std::span<std::int32_t> pages) {
-  if (page_size == 1) {
-    std::copy_n(locs.begin(), pages.size(), pages.begin());
-    return;
-  }
-  bool aligned = true;
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    const TokenLoc loc = locs[i * page_size];
-    pages[i] = loc / page_size;
-    aligned &= pages[i] * page_size == loc;
-  }
-  check(aligned,
-        "a row of the page table has a page that does not begin at a multiple of page_size ",
-        page_size);
-}
-
-/// first, first + step, first + 2 * step, ..., made by the device.
-void fill(TensorView view, std::int32_t first, std::int32_t step, Stream& stream) {
-  as_cpu(stream).run([=](ThreadPool&) {
-    std::int32_t value = first;
-    auto* values = view.as<std::int32_t>();
-    for (std::int64_t i = 0; i < view.numel(); ++i, value += step) values[i] = value;
-  });
 }
 
 }  // namespace
@@ -77,7 +48,7 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
   if (lengths.max_seqlen_q == 1) {
     metadata->queries = FaMetadata::Queries::kOneEach;
     metadata->cu_seqlens_q = block->add_on_device({num_rows + 1});
-    fill(metadata->cu_seqlens_q, /*first=*/0, /*step=*/1, copy);
+    fill_ascending(metadata->cu_seqlens_q, /*first=*/0, /*step=*/1, copy);
   } else if (!lengths.any_cached) {
     metadata->queries = FaMetadata::Queries::kNoPrefix;
     metadata->cu_seqlens_q = metadata->cu_seqlens_k;
@@ -92,8 +63,7 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
 }
 
 void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
-  const auto* metadata = dynamic_cast<const FaMetadata*>(ctx.metadata);
-  check(metadata != nullptr, "the metadata of this step was made by another backend than fa");
+  const auto& metadata = metadata_of<FaMetadata>(ctx.metadata, name());
   const KvView kv = ctx.kv.layer(layer);
   check(kv.page_size == shape_.page_size, "the KV pool has pages of ", kv.page_size,
         ", the backend of ", shape_.page_size);
@@ -106,14 +76,14 @@ void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwar
   const TensorView workspace = ctx.scratch.alloc({bytes}, DType::kU8);
   kernels::paged_attention({.q = q,
                             .kv = kv,
-                            .cu_seqlens_q = metadata->cu_seqlens_q,
-                            .cache_seqlens = metadata->cache_seqlens,
-                            .page_table = metadata->page_table,
+                            .cu_seqlens_q = metadata.cu_seqlens_q,
+                            .cache_seqlens = metadata.cache_seqlens,
+                            .page_table = metadata.page_table,
                             .scale = shape_.scale,
                             .window_tokens = shape_.sliding_window,
                             .softcap = shape_.softcap,
-                            .max_seqlen_q = metadata->max_seqlen_q,
-                            .max_seqlen_k = metadata->max_seqlen_k,
+                            .max_seqlen_q = metadata.max_seqlen_q,
+                            .max_seqlen_k = metadata.max_seqlen_k,
                             .out = out},
                            workspace, ctx.stream);
 }
@@ -153,9 +123,9 @@ const FaMetadata& FaBackend::captured_metadata(std::int32_t batch_size) const {
 
 const AttentionMetadata& FaBackend::prepare_for_capture(std::int32_t batch_size, Stream& stream) {
   const FaMetadata& metadata = captured_metadata(batch_size);
-  fill(metadata.cu_seqlens_q, /*first=*/0, /*step=*/1, stream);
-  fill(metadata.cu_seqlens_k, /*first=*/0, /*step=*/1, stream);
-  fill(metadata.cache_seqlens, /*first=*/1, /*step=*/0, stream);
+  fill_ascending(metadata.cu_seqlens_q, /*first=*/0, /*step=*/1, stream);
+  fill_ascending(metadata.cu_seqlens_k, /*first=*/0, /*step=*/1, stream);
+  fill_ascending(metadata.cache_seqlens, /*first=*/1, /*step=*/0, stream);
   return metadata;
 }
 
@@ -170,17 +140,16 @@ std::vector<CapturedBuffer> FaBackend::captured_buffers(std::int32_t batch_size)
 void FaBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetadata& live,
                                    CaptureWriter& writer, Stream& stream) {
   const FaMetadata& fixed = captured_metadata(batch_size);
-  const auto* step = dynamic_cast<const FaMetadata*>(&live);
-  check(step != nullptr, "the metadata of this step was made by another backend than fa");
-  check(step->queries == FaMetadata::Queries::kOneEach &&
-            step->cache_seqlens.dim(0) == batch_size &&
-            step->max_seqlen_k <= captured_.max_seq_len_tokens,
-        "a step of ", step->cache_seqlens.dim(0), " rows, ", step->max_seqlen_q,
-        " queries and up to ", step->max_seqlen_k, " keys does not fit a graph of ", batch_size,
+  const auto& step = metadata_of<FaMetadata>(&live, name());
+  check(step.queries == FaMetadata::Queries::kOneEach &&
+            step.cache_seqlens.dim(0) == batch_size &&
+            step.max_seqlen_k <= captured_.max_seq_len_tokens,
+        "a step of ", step.cache_seqlens.dim(0), " rows, ", step.max_seqlen_q,
+        " queries and up to ", step.max_seqlen_k, " keys does not fit a graph of ", batch_size,
         " rows, one query and ", captured_.max_seq_len_tokens, " keys");
-  writer.copy("fa.cache_seqlens", fixed.cache_seqlens, step->cache_seqlens, stream);
-  writer.copy("fa.cu_seqlens_k", fixed.cu_seqlens_k, step->cu_seqlens_k, stream);
-  writer.copy("fa.page_table", fixed.page_table, step->page_table, stream);
+  writer.copy("fa.cache_seqlens", fixed.cache_seqlens, step.cache_seqlens, stream);
+  writer.copy("fa.cu_seqlens_k", fixed.cu_seqlens_k, step.cu_seqlens_k, stream);
+  writer.copy("fa.page_table", fixed.page_table, step.page_table, stream);
 }
 
 }  // namespace minisgl

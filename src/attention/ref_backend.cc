@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "attention/arguments.h"
 #include "attention/lengths.h"
 #include "kernels/ref/reference.h"
 
@@ -38,18 +39,17 @@ std::unique_ptr<AttentionMetadata> RefBackend::prepare_metadata(const Batch& bat
 }
 
 void RefBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
-  const auto* metadata = dynamic_cast<const RefMetadata*>(ctx.metadata);
-  check(metadata != nullptr, "the metadata of this step was made by another backend than ref");
+  const auto& metadata = metadata_of<RefMetadata>(ctx.metadata, name());
   kernels::PagedAttentionArgs args{.q = q,
                                    .kv = ctx.kv.layer(layer),
-                                   .cu_seqlens_q = metadata->cu_seqlens_q,
-                                   .cache_seqlens = metadata->cache_seqlens,
-                                   .page_table = metadata->page_table,
+                                   .cu_seqlens_q = metadata.cu_seqlens_q,
+                                   .cache_seqlens = metadata.cache_seqlens,
+                                   .page_table = metadata.page_table,
                                    .scale = shape_.scale,
                                    .window_tokens = shape_.sliding_window,
                                    .softcap = shape_.softcap,
-                                   .max_seqlen_q = metadata->max_seqlen_q,
-                                   .max_seqlen_k = metadata->max_seqlen_k,
+                                   .max_seqlen_q = metadata.max_seqlen_q,
+                                   .max_seqlen_k = metadata.max_seqlen_k,
                                    .out = out};
   args.kv.page_size = 1;
   kernels::check_paged_attention(args);
@@ -103,15 +103,14 @@ std::vector<CapturedBuffer> RefBackend::captured_buffers(std::int32_t batch_size
 void RefBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetadata& live,
                                     CaptureWriter& writer, Stream& stream) {
   const RefMetadata& fixed = captured_metadata(batch_size);
-  const auto* step = dynamic_cast<const RefMetadata*>(&live);
-  check(step != nullptr, "the metadata of this step was made by another backend than ref");
-  check(step->max_seqlen_q == 1 && step->cache_seqlens.dim(0) == batch_size &&
-            step->max_seqlen_k <= captured_.max_seq_len_tokens,
-        "a step of ", step->cache_seqlens.dim(0), " rows, ", step->max_seqlen_q,
-        " queries and up to ", step->max_seqlen_k, " keys does not fit a graph of ", batch_size,
+  const auto& step = metadata_of<RefMetadata>(&live, name());
+  check(step.max_seqlen_q == 1 && step.cache_seqlens.dim(0) == batch_size &&
+            step.max_seqlen_k <= captured_.max_seq_len_tokens,
+        "a step of ", step.cache_seqlens.dim(0), " rows, ", step.max_seqlen_q,
+        " queries and up to ", step.max_seqlen_k, " keys does not fit a graph of ", batch_size,
         " rows, one query and ", captured_.max_seq_len_tokens, " keys");
-  writer.copy("ref.cache_seqlens", fixed.cache_seqlens, step->cache_seqlens, stream);
-  writer.copy("ref.page_table", fixed.page_table, step->page_table, stream);
+  writer.copy("ref.cache_seqlens", fixed.cache_seqlens, step.cache_seqlens, stream);
+  writer.copy("ref.page_table", fixed.page_table, step.page_table, stream);
 }
 
 }  // namespace minisgl

@@ -190,7 +190,7 @@ TEST_P(ReplayTest, AStepThatDoesNotFitIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ReplayTest,
-                         testing::Values("fi", "trtllm", "fa,fi", "fi,trtllm"),
+                         testing::Values("ref", "fa", "fi", "trtllm", "fa,fi", "fi,trtllm"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ',', '_');

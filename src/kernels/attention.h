@@ -1,5 +1,6 @@
 // Attention of new tokens to a paged KV cache, in flash-attention's arguments.
-// Implementations: kernels/ref/attention.cc (plain), kernels/cpu/.
+// Implementations: kernels/cpu/; kernels/ref/attention_in_order.cc (plain, the same bits);
+// kernels/ref/attention.cc (double).
 
 #pragma once
 
