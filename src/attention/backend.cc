@@ -104,9 +104,8 @@ std::string attention_backend_names() {
 
 std::int32_t supported_page_size(std::string_view backend, std::int32_t page_size) {
   const std::size_t comma = std::min(backend.find(','), backend.size());
-  const bool trtllm =
-      backend.substr(0, comma) == "trtllm" ||
-      (comma < backend.size() && backend.substr(comma + 1) == "trtllm");
+  const bool trtllm = backend.substr(0, comma) == "trtllm" ||
+                      (comma < backend.size() && backend.substr(comma + 1) == "trtllm");
   const bool fits = std::find(kTrtllmPageSizes.begin(), kTrtllmPageSizes.end(), page_size) !=
                     kTrtllmPageSizes.end();
   if (!trtllm || fits) return page_size;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-
 #include "attention/backend_testing.h"
 #include "attention/fa_backend.h"
 #include "attention/ref_backend.h"
@@ -25,6 +24,40 @@ Prepared prepare(FaBackend& backend, const Batch& batch, Stream& stream) {
   stream.synchronize();
   const auto* fa = dynamic_cast<const FaMetadata*>(metadata.get());
   return {std::move(metadata), fa};
+}
+
+TEST(FaBackendTest, TheDrawnExample) {
+  World world = drawn_example();
+  world.batch.page_table = &world.table;
+  CpuStream stream(1);
+  FaBackend backend(world.shape);
+  const Prepared p = prepare(backend, world.batch, stream);
+  EXPECT_EQ(p.fa->queries, FaMetadata::Queries::kExtend);
+  EXPECT_THAT(values_of(p.fa->cache_seqlens), ElementsAre(6, 9, 3));
+  EXPECT_THAT(values_of(p.fa->cu_seqlens_k), ElementsAre(0, 6, 15, 18));
+  EXPECT_THAT(values_of(p.fa->cu_seqlens_q), ElementsAre(0, 2, 11, 14));
+  EXPECT_EQ(p.fa->max_seqlen_q, 9);
+  EXPECT_EQ(p.fa->max_seqlen_k, 9);
+  ASSERT_EQ(p.fa->page_table.shape, (Shape{3, 3}));
+  const std::vector<std::int32_t> pages = values_of(p.fa->page_table);
+  EXPECT_THAT(std::vector(pages.begin(), pages.begin() + 2), ElementsAre(5, 2));
+  EXPECT_THAT(std::vector(pages.begin() + 3, pages.begin() + 7), ElementsAre(0, 7, 3, 4));
+}
+
+// Columns that an earlier, longer step left behind a row's own pages must not matter.
+TEST(BackendTest, AShorterStepAfterALongerOneReadsNoStalePages) {
+  for (const char* name : {"ref", "fa", "fi", "trtllm"}) {
+    World world(16);
+    CpuStream stream(2);
+    const auto backend = make_attention_backend(name, world.shape);
+    for (const std::int32_t longest : {200, 120, 33, 16, 1}) {
+      world.batch.rows = {{RowId{0}, longest - 1, longest}, {RowId{1}, 0, 1}, {RowId{2}, 0, 5}};
+      world.pad();
+      const std::vector<float> used = attend(*backend, world, 0, stream);
+      ASSERT_EQ(used, attend(*make_attention_backend(name, world.shape), world, 0, stream))
+          << name << ", longest " << longest;
+    }
+  }
 }
 
 TEST(FaBackendTest, OneTokenForEachRowMakesAscendingOffsetsOnTheDevice) {
@@ -64,8 +97,10 @@ TEST(FaBackendTest, ACachedPrefixNeedsOffsetsOfItsOwn) {
   FaBackend backend(world.shape);
   const Prepared p = prepare(backend, world.batch, stream);
   EXPECT_EQ(p.fa->queries, FaMetadata::Queries::kExtend);
-  EXPECT_THAT(values_of(p.fa->cu_seqlens_q), ElementsAre(0, 1, 7, 12)) << "query length = extend_len";
-  EXPECT_THAT(values_of(p.fa->cu_seqlens_k), ElementsAre(0, 20, 30, 35)) << "key length = device_len";
+  EXPECT_THAT(values_of(p.fa->cu_seqlens_q), ElementsAre(0, 1, 7, 12))
+      << "query length = extend_len";
+  EXPECT_THAT(values_of(p.fa->cu_seqlens_k), ElementsAre(0, 20, 30, 35))
+      << "key length = device_len";
   EXPECT_THAT(values_of(p.fa->cache_seqlens), ElementsAre(20, 10, 5));
 }
 
@@ -119,7 +154,8 @@ TEST(FaBackendTest, MemoryIsReusedFromStepToStepAndNotWhileAStepHoldsIt) {
   for (int step = 0; step < 50; ++step) {
     if (in_flight.size() == 2) {
       stream.synchronize();
-      EXPECT_EQ(values_of(dynamic_cast<const FaMetadata&>(*in_flight[0]).cache_seqlens), expected[0]);
+      EXPECT_EQ(values_of(dynamic_cast<const FaMetadata&>(*in_flight[0]).cache_seqlens),
+                expected[0]);
       in_flight.erase(in_flight.begin());
       expected.erase(expected.begin());
     }
@@ -147,7 +183,8 @@ TEST(FaBackendTest, MetadataMayOutliveTheBackend) {
     metadata = backend.prepare_metadata(world.batch, stream);
   }
   stream.synchronize();
-  EXPECT_THAT(values_of(dynamic_cast<const FaMetadata&>(*metadata).cu_seqlens_k), ElementsAre(0, 3));
+  EXPECT_THAT(values_of(dynamic_cast<const FaMetadata&>(*metadata).cu_seqlens_k),
+              ElementsAre(0, 3));
 }
 
 TEST(BackendTest, RowsThatCannotBeComputedAreNamed) {
@@ -198,8 +235,10 @@ TEST(BackendTest, AnUnknownNameIsAnsweredWithTheKnownOnes) {
     make_attention_backend("flash", shape_with(1));
     FAIL() << "expected Error";
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "unknown attention backend \"flash\"; known are auto, ref, fa, fi, trtllm, or two of them "
-                 "as \"prefill,decode\"");
+    EXPECT_STREQ(
+        e.what(),
+        "unknown attention backend \"flash\"; known are auto, ref, fa, fi, trtllm, or two of them "
+        "as \"prefill,decode\"");
   }
 }
 

@@ -31,8 +31,8 @@ struct World {
   explicit World(std::int32_t page_size) : World(shape_with(page_size)) {}
   explicit World(const AttentionShape& of, DType dtype = DType::kF32)
       : shape(of),
-        pages_per_row(static_cast<std::int32_t>(
-            ceil_div<std::int64_t>(of.max_seq_len_tokens, of.page_size))),
+        pages_per_row(
+            static_cast<std::int32_t>(ceil_div<std::int64_t>(of.max_seq_len_tokens, of.page_size))),
         num_pages(pages_per_row * of.max_rows + 1),
         table(of.max_rows, of.max_seq_len_tokens, (num_pages - 1) * of.page_size),
         kv_dtype(dtype),
@@ -86,6 +86,22 @@ struct World {
   std::vector<BFloat16> narrow;
   Batch batch;
 };
+
+/// The step that docs/attention.md draws: pages of 4; lengths 6, 9 and 3, of which 4, 0 and 0 are
+/// cached.
+inline World drawn_example() {
+  World world(4);
+  const auto place = [&](std::int32_t row, std::vector<TokenLoc> pages, std::int32_t tokens) {
+    for (std::int32_t i = 0; i < tokens; ++i)
+      world.table.row(RowId{row})[i] = pages[i / 4] * 4 + i % 4;
+  };
+  place(0, {5, 2}, 6);
+  place(1, {0, 7, 3}, 9);
+  place(2, {4}, 3);
+  world.batch.rows = {{RowId{0}, 4, 6}, {RowId{1}, 0, 9}, {RowId{2}, 0, 3}};
+  world.batch.num_rows = 3;
+  return world;
+}
 
 inline std::vector<std::int32_t> values_of(const TensorView& view) {
   const auto* from = view.as<std::int32_t>();

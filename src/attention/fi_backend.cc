@@ -174,12 +174,12 @@ const AttentionMetadata& FiBackend::prepare_for_capture(std::int32_t batch_size,
   std::vector<std::int32_t> indptr(num_workers_ + 1);
   std::vector<std::int32_t> items(planner_->num_items() * WorkItem::kNumFields);
   planner_->write(indptr, items, {});  // one key for each row: nothing is cut
-  as_cpu(stream).run([view = metadata.plan, indptr = std::move(indptr),
-                      items = std::move(items)](ThreadPool&) {
-    std::copy(indptr.begin(), indptr.end(), view.work_indptr.as<std::int32_t>());
-    std::copy(items.begin(), items.end(), view.work_items.as<std::int32_t>());
-    *view.num_merges.as<std::int32_t>() = 0;
-  });
+  as_cpu(stream).run(
+      [view = metadata.plan, indptr = std::move(indptr), items = std::move(items)](ThreadPool&) {
+        std::copy(indptr.begin(), indptr.end(), view.work_indptr.as<std::int32_t>());
+        std::copy(items.begin(), items.end(), view.work_items.as<std::int32_t>());
+        *view.num_merges.as<std::int32_t>() = 0;
+      });
   return metadata;
 }
 

@@ -24,14 +24,9 @@ Prepared prepare(FiBackend& backend, const Batch& batch, Stream& stream) {
   return {std::move(metadata), fi};
 }
 
-// The step that docs/attention.md draws: lengths 6, 9 and 3, of which 4, 0 and 0 are cached.
 TEST(FiBackendTest, TheDrawnExample) {
-  World world(4);
-  world.batch.rows = {{RowId{0}, 4, 6}, {RowId{1}, 0, 9}, {RowId{2}, 0, 3}};
-  for (std::int32_t i = 0; i < 6; ++i) world.table.row(RowId{0})[i] = (i < 4 ? 20 : 8) + i % 4;
-  for (std::int32_t i = 0; i < 9; ++i)
-    world.table.row(RowId{1})[i] = std::vector<TokenLoc>{0, 28, 12}[i / 4] + i % 4;
-  for (std::int32_t i = 0; i < 3; ++i) world.table.row(RowId{2})[i] = 16 + i;
+  World world = drawn_example();
+  world.batch.page_table = &world.table;
   CpuStream stream(2);
   FiBackend backend(world.shape);
   const Prepared p = prepare(backend, world.batch, stream);
@@ -39,9 +34,14 @@ TEST(FiBackendTest, TheDrawnExample) {
   EXPECT_THAT(values_of(p.fi.kv_indptr), ElementsAre(0, 2, 5, 6));
   EXPECT_THAT(values_of(p.fi.kv_indices), ElementsAre(5, 2, 0, 7, 3, 4));
   EXPECT_THAT(values_of(p.fi.kv_last_page_len), ElementsAre(2, 1, 3));
+  EXPECT_THAT(values_of(p.fi.plan.work_indptr), ElementsAre(0, 3, 6)) << "two workers";
+  EXPECT_THAT(values_of(p.fi.plan.work_items), ElementsAre(1, 0, 0, 0, 1, -1,  //
+                                                           2, 0, 0, 0, 1, -1,  //
+                                                           0, 0, 0, 0, 1, -1,  //
+                                                           1, 1, 0, 0, 1, -1,  //
+                                                           2, 1, 0, 0, 1, -1,  //
+                                                           0, 1, 0, 0, 1, -1));
   EXPECT_THAT(values_of(p.fi.plan.num_merges), ElementsAre(0));
-  EXPECT_EQ(p.fi.plan.work_indptr.dim(0), 3) << "two workers";
-  EXPECT_EQ(p.fi.plan.work_items.dim(0), 6) << "three rows of two KV heads";
 }
 
 TEST(FiBackendTest, IndicesAreTheRowsPagesOneRowAfterTheOther) {

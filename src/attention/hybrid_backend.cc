@@ -53,11 +53,10 @@ std::unique_ptr<AttentionMetadata> HybridBackend::prepare_metadata(const Batch& 
   return metadata;
 }
 
-void HybridBackend::forward(TensorView q, std::int64_t layer, TensorView out,
-                            ForwardContext& ctx) {
+void HybridBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
   const auto& metadata = metadata_of<HybridMetadata>(ctx.metadata, name());
-  const auto run = [&](AttentionBackend& backend, const AttentionMetadata* part,
-                       std::int64_t begin, std::int64_t end) {
+  const auto run = [&](AttentionBackend& backend, const AttentionMetadata* part, std::int64_t begin,
+                       std::int64_t end) {
     if (part == nullptr) return;
     ForwardContext own{ctx.stream, ctx.scratch, ctx.inputs, backend, part, ctx.kv};
     backend.forward(q.slice(begin, end), layer, out.slice(begin, end), own);

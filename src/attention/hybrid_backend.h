@@ -44,13 +44,12 @@ class HybridBackend final : public AttentionBackend {
 
  private:
   std::unique_ptr<AttentionMetadata> prepare_part(AttentionBackend& backend, const Batch& batch,
-                                                  std::size_t begin, std::size_t end,
-                                                  Stream& copy);
+                                                  std::size_t begin, std::size_t end, Stream& copy);
 
   std::unique_ptr<AttentionBackend> prefill_;
   std::unique_ptr<AttentionBackend> decode_;
   std::string name_;
-  Batch part_;  // of a mixed batch; kept for its memory
+  Batch part_;                                       // of a mixed batch; kept for its memory
   std::map<std::int32_t, HybridMetadata> captured_;  // by number of rows
 };
 

@@ -17,14 +17,15 @@ namespace {
 thread_local std::int64_t allocations = 0;
 }  // namespace
 
-// Counts for this thread. The other forms of new call this one.
-void* operator new(std::size_t size) {
+// Counts for this thread. The other forms of new call this one. Out of line, so that the compiler
+// does not take the pair for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace minisgl {
 namespace {
@@ -97,8 +98,11 @@ TEST_P(ReplayTest, ReplayingAStepGivesItsBitsAtUnchangedAddresses) {
   std::map<std::string, std::vector<std::int32_t>> constants;
   std::set<std::string> refreshed;
   for (const CapturedBuffer& buffer : before) {
-    if (buffer.content == CapturedContent::kConstant) constants[buffer.name] = values_of(buffer.view);
-    else refreshed.insert(buffer.name);
+    if (buffer.content == CapturedContent::kConstant) {
+      constants[buffer.name] = values_of(buffer.view);
+    } else {
+      refreshed.insert(buffer.name);
+    }
   }
   Random random(3);
   for (int step = 0; step < 30; ++step) {
@@ -116,8 +120,9 @@ TEST_P(ReplayTest, ReplayingAStepGivesItsBitsAtUnchangedAddresses) {
   ASSERT_EQ(after.size(), before.size());
   for (std::size_t i = 0; i < after.size(); ++i) {
     EXPECT_EQ(after[i].view.data, before[i].view.data) << after[i].name;
-    if (after[i].content == CapturedContent::kConstant)
+    if (after[i].content == CapturedContent::kConstant) {
       EXPECT_EQ(values_of(after[i].view), constants[after[i].name]) << after[i].name;
+    }
   }
 }
 
@@ -142,13 +147,15 @@ TEST_P(ReplayTest, LeavingOutARefreshOfLengthsOrPagesGivesAnotherResult) {
         name != "kv_indptr" && name != "kv_last_page_len" && name != "cache_seqlens" &&
         name != "seq_lens")
       continue;
-    world_.batch.rows = {{RowId{0}, 36, 37}, {RowId{1}, 49, 50}, {RowId{2}, 4, 5}, {RowId{3}, 0, 1}};
+    world_.batch.rows = {
+        {RowId{0}, 36, 37}, {RowId{1}, 49, 50}, {RowId{2}, 4, 5}, {RowId{3}, 0, 1}};
     world_.batch.num_rows = world_.batch.num_decode = 4;
     Writer writer;
     auto live = backend_->prepare_metadata(world_.batch, stream_);
     backend_->prepare_for_replay(kBatch, *live, writer, stream_);
     stream_.synchronize();
-    world_.batch.rows = {{RowId{4}, 30, 31}, {RowId{5}, 21, 22}, {RowId{0}, 17, 18}, {RowId{1}, 1, 2}};
+    world_.batch.rows = {
+        {RowId{4}, 30, 31}, {RowId{5}, 21, 22}, {RowId{0}, 17, 18}, {RowId{1}, 1, 2}};
     live = backend_->prepare_metadata(world_.batch, stream_);
     const std::vector<float> expected = attend_with(*backend_, *live, world_, 0, stream_);
     writer.skipped = buffer.name;
@@ -175,13 +182,15 @@ TEST_P(ReplayTest, AStepThatDoesNotFitIsRefused) {
   world_.batch.num_rows = world_.batch.num_decode = 2;
   const auto live = backend_->prepare_metadata(world_.batch, stream_);
   NoWriter writer;
-  EXPECT_THAT(error_of([&] { backend_->prepare_for_replay(kBatch, *live, writer, stream_); }),
-              testing::HasSubstr("a step of 2 rows, 1 queries and up to 4 keys does not fit a graph "
-                                 "of 4 rows, one query and 1300 keys"));
+  EXPECT_THAT(
+      error_of([&] { backend_->prepare_for_replay(kBatch, *live, writer, stream_); }),
+      testing::HasSubstr("a step of 2 rows, 1 queries and up to 4 keys does not fit a graph "
+                         "of 4 rows, one query and 1300 keys"));
   stream_.synchronize();
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ReplayTest, testing::Values("fi", "trtllm", "fa,fi", "fi,trtllm"),
+INSTANTIATE_TEST_SUITE_P(Backends, ReplayTest,
+                         testing::Values("fi", "trtllm", "fa,fi", "fi,trtllm"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), ',', '_');

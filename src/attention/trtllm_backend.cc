@@ -64,8 +64,7 @@ std::unique_ptr<AttentionMetadata> TrtllmBackend::prepare_metadata(const Batch& 
   return metadata;
 }
 
-void TrtllmBackend::forward(TensorView q, std::int64_t layer, TensorView out,
-                            ForwardContext& ctx) {
+void TrtllmBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
   const auto& metadata = metadata_of<TrtllmMetadata>(ctx.metadata, name());
   const KvView kv = ctx.kv.layer(layer);
   check(kv.page_size == shape_.page_size, "the KV pool has pages of ", kv.page_size,
@@ -119,8 +118,8 @@ void TrtllmBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes
 
 const TrtllmMetadata& TrtllmBackend::captured_metadata(std::int32_t batch_size) const {
   const auto found = captured_.metadata.find(batch_size);
-  check(found != captured_.metadata.end(),
-        "the attention backend trtllm has no graph buffers for ", batch_size, " rows");
+  check(found != captured_.metadata.end(), "the attention backend trtllm has no graph buffers for ",
+        batch_size, " rows");
   return found->second;
 }
 

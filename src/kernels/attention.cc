@@ -71,9 +71,7 @@ class Work {
   std::int32_t num_keys(std::int64_t seq) const {
     return args_.cache_seqlens.as<std::int32_t>()[seq];
   }
-  std::int32_t num_blocks(std::int64_t seq) const {
-    return call_.num_blocks(num_queries(seq));
-  }
+  std::int32_t num_blocks(std::int64_t seq) const { return call_.num_blocks(num_queries(seq)); }
   std::int32_t num_splits(std::int64_t seq) const {
     return partial_ == nullptr ? 1 : ceil_div(num_keys(seq), kAttentionSplit);
   }

@@ -11,13 +11,13 @@
 namespace minisgl::kernels {
 
 struct PagedAttentionArgs {
-  TensorView q;              ///< [T, q_heads, head_dim] f32
-  KvView kv;                 ///< page_size tells how page_table entries map to slots
-  TensorView cu_seqlens_q;   ///< [B + 1] i32: row b's queries are tokens cu[b] .. cu[b + 1]
-  TensorView cache_seqlens;  ///< [B] i32: keys of row b, its new tokens included
-  TensorView page_table;     ///< [B, max_pages] i32, in PAGES: key p of row b is in slot
-                             ///< page_table[b, p / page_size] * page_size + p % page_size
-  float scale = 0;           ///< usually head_dim^-0.5
+  TensorView q;                    ///< [T, q_heads, head_dim] f32
+  KvView kv;                       ///< page_size tells how page_table entries map to slots
+  TensorView cu_seqlens_q;         ///< [B + 1] i32: row b's queries are tokens cu[b] .. cu[b + 1]
+  TensorView cache_seqlens;        ///< [B] i32: keys of row b, its new tokens included
+  TensorView page_table;           ///< [B, max_pages] i32, in PAGES: key p of row b is in slot
+                                   ///< page_table[b, p / page_size] * page_size + p % page_size
+  float scale = 0;                 ///< usually head_dim^-0.5
   std::int32_t window_tokens = 0;  ///< a query sees so many keys at most, itself included; 0: all
   float softcap = 0;               ///< score = softcap * tanh(score / softcap); 0: off
   std::int32_t max_seqlen_q = 0;

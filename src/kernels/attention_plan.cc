@@ -21,9 +21,9 @@ std::int32_t num_splits(const std::int32_t* fields) {
 }  // namespace
 
 AttentionPlanner::AttentionPlanner(const AttentionPlanShape& shape) : shape_(shape) {
-  check(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0 &&
-            shape.num_workers > 0,
-        "an attention plan needs heads that are a multiple of the KV heads, and workers");
+  check(
+      shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0 && shape.num_workers > 0,
+      "an attention plan needs heads that are a multiple of the KV heads, and workers");
 }
 
 std::int64_t AttentionPlanner::max_items(const AttentionPlanShape& shape, std::int64_t num_rows,
@@ -60,11 +60,11 @@ void AttentionPlanner::collect_blocks(std::span<const AttentionPlanRow> rows) {
       const std::int32_t end = first_end + (first + count - 1) / group;
       const std::int64_t tiles = ceil_div(end, kAttentionTile) - begin / kAttentionTile;
       for (std::int32_t head = 0; head < shape_.num_kv_heads; ++head)
-        blocks_.push_back({{row, head, block, begin / kAttentionSplit,
-                            ceil_div(end, kAttentionSplit), -1},
-                           count,
-                           tiles * (count + kTileCost),
-                           0});
+        blocks_.push_back(
+            {{row, head, block, begin / kAttentionSplit, ceil_div(end, kAttentionSplit), -1},
+             count,
+             tiles * (count + kTileCost),
+             0});
     }
   }
 }

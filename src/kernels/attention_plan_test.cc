@@ -69,8 +69,9 @@ TEST(AttentionPlanTest, EverySplitThatIsSeenIsComputedOnceAndEveryCutBlockMerged
     Rows rows;
     for (std::int64_t i = random.between(1, 6); i > 0; --i) {
       const auto keys = static_cast<std::int32_t>(random.between(1, i == 1 ? 6000 : 900));
-      const auto queries =
-          random.below(2) == 0 ? 1 : static_cast<std::int32_t>(random.between(1, std::min(keys, 80)));
+      const auto queries = random.below(2) == 0
+                               ? 1
+                               : static_cast<std::int32_t>(random.between(1, std::min(keys, 80)));
       rows.push_back({queries, keys});
     }
     const Plan plan = make_plan(planner, shape, rows);

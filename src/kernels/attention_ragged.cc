@@ -46,9 +46,8 @@ class PlannedWork {
         kernels.attention(make_item(items + std::int64_t{i} * WorkItem::kNumFields), scratch);
     });
     const auto* merges = args_.plan.merges.as<std::int32_t>();
-    pool.parallel_for(*args_.plan.num_merges.as<std::int32_t>(), [&](std::int64_t i) {
-      merge(merges + i * WorkItem::kNumFields, kernels);
-    });
+    pool.parallel_for(*args_.plan.num_merges.as<std::int32_t>(),
+                      [&](std::int64_t i) { merge(merges + i * WorkItem::kNumFields, kernels); });
   }
 
  private:
@@ -87,7 +86,8 @@ class PlannedWork {
     const SplitRange seen = splits_of(item);
     const std::int64_t stride = partial_floats(args_.kv.head_dim);
     const float* state = states_ + fields[WorkItem::kState] * stride;
-    for (std::int32_t row = 0; row < item.num_rows; ++row, state += (seen.end - seen.begin) * stride) {
+    for (std::int32_t row = 0; row < item.num_rows;
+         ++row, state += (seen.end - seen.begin) * stride) {
       const std::int32_t token = (item.first_row + row) / item.group;
       const std::int32_t end = item.first_visible + token;
       const std::int32_t first = first_key_seen(end, item.window) / kAttentionSplit;

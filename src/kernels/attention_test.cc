@@ -31,8 +31,8 @@ class AttentionTest : public SimdTest {
 
 TEST_P(AttentionTest, MatchesTheReferenceForEveryShapeOfHead) {
   for (const Heads heads :
-       {Heads{9, 3, 64}, Heads{4, 2, 32}, Heads{4, 4, 8}, Heads{14, 2, 64}, Heads{8, 1, 128}, Heads{3, 1, 24},
-        Heads{5, 5, 40}, Heads{2, 2, 256}, Heads{6, 2, 80}, Heads{7, 1, 96}}) {
+       {Heads{9, 3, 64}, Heads{4, 2, 32}, Heads{4, 4, 8}, Heads{14, 2, 64}, Heads{8, 1, 128},
+        Heads{3, 1, 24}, Heads{5, 5, 40}, Heads{2, 2, 256}, Heads{6, 2, 80}, Heads{7, 1, 96}}) {
     const Sequences sequences(heads, {130, 1, 64, 65}, 16);
     const std::vector<Sequences::Row> rows = {{0, 97, 130}, {1, 0, 1}, {2, 63, 64}, {3, 0, 65}};
     expect_near(sequences.attend(rows, three_), sequences.attend(rows, three_, How::kOracle),
@@ -47,7 +47,8 @@ TEST_P(AttentionTest, MatchesTheReferenceAtTheBordersOfTilesAndSplits) {
     const std::vector<Sequences::Row> rows = {{0, length - 1, length}};
     expect_near(sequences.attend(rows, one_), sequences.attend(rows, one_, How::kOracle), "decode");
     const std::vector<Sequences::Row> chunk = {{0, std::max(0, length - 40), length}};
-    expect_near(sequences.attend(chunk, three_), sequences.attend(chunk, three_, How::kOracle), "extend");
+    expect_near(sequences.attend(chunk, three_), sequences.attend(chunk, three_, How::kOracle),
+                "extend");
   }
 }
 
@@ -123,7 +124,8 @@ TEST_P(AttentionTest, AQuerySeesItsLastKeysAloneWhenThereIsAWindow) {
   for (const std::int32_t window : {1, 63, 64, 65, 512, 700, 5000}) {
     sequences.window_tokens = window;
     for (const std::vector<Sequences::Row>& rows :
-         {std::vector<Sequences::Row>{{0, 1099, 1100}, {1, 64, 65}}, {{0, 1000, 1100}, {1, 0, 130}},
+         {std::vector<Sequences::Row>{{0, 1099, 1100}, {1, 64, 65}},
+          {{0, 1000, 1100}, {1, 0, 130}},
           {{0, 500, 600}}}) {
       const std::vector<float> expected = sequences.attend(rows, one_, How::kOracle);
       for (CpuStream* stream : {&one_, &three_})
@@ -203,9 +205,10 @@ TEST_P(AttentionTest, AllWaysToComputeGiveTheSameBits) {
     float softcap;
   };
   Random random(8);
-  for (const Case& c : {Case{{9, 3, 64}, DType::kF32, 16, 0, 0}, Case{{4, 4, 8}, DType::kF32, 1, 70, 0},
-                        Case{{8, 1, 128}, DType::kBF16, 4, 0, 0}, Case{{3, 1, 24}, DType::kF16, 16, 600, 5},
-                        Case{{6, 2, 80}, DType::kBF16, 64, 520, 0}, Case{{2, 2, 96}, DType::kF32, 32, 1, 2}}) {
+  for (const Case& c :
+       {Case{{9, 3, 64}, DType::kF32, 16, 0, 0}, Case{{4, 4, 8}, DType::kF32, 1, 70, 0},
+        Case{{8, 1, 128}, DType::kBF16, 4, 0, 0}, Case{{3, 1, 24}, DType::kF16, 16, 600, 5},
+        Case{{6, 2, 80}, DType::kBF16, 64, 520, 0}, Case{{2, 2, 96}, DType::kF32, 32, 1, 2}}) {
     const std::vector<std::int32_t> lengths = {1300, 600, 90};
     Sequences sequences(c.heads, lengths, c.page_size, {.dtype = c.dtype});
     sequences.window_tokens = c.window;
@@ -214,15 +217,16 @@ TEST_P(AttentionTest, AllWaysToComputeGiveTheSameBits) {
       std::vector<Sequences::Row> rows;
       for (std::int64_t seq = 0; seq < 3; ++seq) {
         const auto end = static_cast<std::int32_t>(random.between(1, lengths[seq]));
-        rows.push_back({seq, std::max(0, end - static_cast<std::int32_t>(random.between(1, 30))), end});
+        rows.push_back(
+            {seq, std::max(0, end - static_cast<std::int32_t>(random.between(1, 30))), end});
       }
       const std::vector<float> expected = sequences.attend(rows, one_, How::kInOrder);
       for (const How how : {How::kPaged, How::kRagged})
         for (CpuStream* stream : {&one_, &three_}) {
           const std::vector<float> actual = sequences.attend(rows, *stream, how);
           for (std::size_t i = 0; i < actual.size(); ++i)
-            ASSERT_EQ(actual[i], expected[i])
-                << "head_dim " << c.heads.dim << ", element " << i << ", way " << static_cast<int>(how);
+            ASSERT_EQ(actual[i], expected[i]) << "head_dim " << c.heads.dim << ", element " << i
+                                              << ", way " << static_cast<int>(how);
         }
     }
   }
@@ -266,7 +270,8 @@ TEST(AttentionArgsTest, DisagreementsAreNamed) {
               testing::HasSubstr("page_table has 4 pages of 16, too few for 65 keys"));
   wrong = args;
   wrong.kv.dtype = DType::kI8;
-  EXPECT_THAT(message(wrong), testing::HasSubstr("keys and values must be f32, bf16 or f16, not i8"));
+  EXPECT_THAT(message(wrong),
+              testing::HasSubstr("keys and values must be f32, bf16 or f16, not i8"));
   wrong = args;
   wrong.cu_seqlens_q = lengths;
   EXPECT_THAT(message(wrong), testing::HasSubstr("cu_seqlens_q has shape [1]"));

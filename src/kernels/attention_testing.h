@@ -121,7 +121,8 @@ class Sequences {
     for (const Row& row : rows) {
       for (std::int32_t position = row.begin; position < row.end; ++position) {
         testing_util::Random random(row.seq * 1000003 + position * 3 + 2);
-        for (std::int64_t i = 0; i < heads_.q * heads_.dim; ++i) *to++ = random.uniform() * amplitude_;
+        for (std::int64_t i = 0; i < heads_.q * heads_.dim; ++i)
+          *to++ = random.uniform() * amplitude_;
       }
     }
     args.q = q;

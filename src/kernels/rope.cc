@@ -26,9 +26,9 @@ void check_args(const RopeStoreArgs& args) {
   const std::int64_t head_dim = args.q.dim(2);
   check(head_dim % 2 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
         "head_dim must be even and at most ", kMaxHeadDim, ", not ", head_dim);
-  check(args.kv.dtype == DType::kF32 || args.kv.dtype == DType::kBF16 ||
-            args.kv.dtype == DType::kF16,
-        "keys and values must be f32, bf16 or f16, not ", name(args.kv.dtype));
+  check(
+      args.kv.dtype == DType::kF32 || args.kv.dtype == DType::kBF16 || args.kv.dtype == DType::kF16,
+      "keys and values must be f32, bf16 or f16, not ", name(args.kv.dtype));
   check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ",
         args.kv.head_dim);
   check_tensor(args.qkv, {tokens, (args.q.dim(1) + 2 * args.kv.num_heads) * head_dim}, DType::kF32,

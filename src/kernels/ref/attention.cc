@@ -49,8 +49,8 @@ void paged_attention(const PagedAttentionArgs& args) {
         slots.push_back(std::int64_t{pages[key / page_size]} * page_size + key % page_size);
       for (std::int64_t head = 0; head < args.q.dim(1); ++head) {
         visit_float_dtype(args.kv.dtype, [&]<class T>() {
-          attend<T>(args.q.as<float>() + token * args.q.stride(0) + head * args.q.stride(1), args.kv,
-                    head / group, slots, args.scale, args.softcap,
+          attend<T>(args.q.as<float>() + token * args.q.stride(0) + head * args.q.stride(1),
+                    args.kv, head / group, slots, args.scale, args.softcap,
                     args.out.as<float>() + token * args.out.stride(0) + head * args.out.stride(1));
         });
       }

@@ -51,7 +51,8 @@ void qk_norm_rope_store(const RopeStoreArgs& args) {
         rotate(norm(from, args.k_norm, args.norm_eps, head_dim), cos_sin,
                k + head * args.kv.head_stride);
       for (std::int64_t head = 0; head < args.kv.num_heads; ++head)
-        for (std::int64_t d = 0; d < head_dim; ++d) assign(v[head * args.kv.head_stride + d], *from++);
+        for (std::int64_t d = 0; d < head_dim; ++d)
+          assign(v[head * args.kv.head_stride + d], *from++);
     });
   }
 }

@@ -239,8 +239,7 @@ MINISGL_INLINE Vec tanh(Vec x) {
   p = fma(p, z, set1(1.33314422036e-1F));
   p = fma(p, z, set1(-3.33332819422e-1F));
   const Vec small = fma(p * z, x, x);
-  return a < set1(0.625F) ? small
-                          : reinterpret_cast<Vec>(reinterpret_cast<VecU>(tail) | sign);
+  return a < set1(0.625F) ? small : reinterpret_cast<Vec>(reinterpret_cast<VecU>(tail) | sign);
 }
 
 }  // namespace minisgl::kernels::MINISGL_ISA
