@@ -9,7 +9,7 @@ The rules:
  3. Includes of our own are written from the root, "folder/file.h" or "minisgl/file.h": no "../", no
     bare names, no <folder/file.h>. Programs (apps/, benchmarks/, ...) may include their neighbours
     by bare name.
- 4. testing/ is for *_test.cc, benchmarks and tests only.
+ 4. testing/ is for *_test.cc, *_for_test.h, benchmarks and tests only.
  5. include/minisgl/ needs nothing but the C++ standard library and itself.
  6. CUDA's headers are included below folders named cuda/ only.
  7. src/CMakeLists.txt links no layer to one that it may not include.
@@ -114,7 +114,7 @@ def wrong_include(path: pathlib.PurePath, bracket: str, name: str) -> str | None
     if here in (there, TESTING):
         return None
     if there == TESTING:
-        test = path.stem.endswith(("_test", "_bench"))
+        test = path.stem.endswith(("_test", "_bench", "_for_test"))
         return None if test or TESTING in PROGRAMS.get(here, ()) else "testing/ is for tests only"
     if there not in visible_from(LAYERS[here] if area == "src" else PROGRAMS[here]):
         return f"{here}/ must not include {there}/"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "attention/backend_testing.h"
+#include "attention/backend_for_test.h"
 #include "kernels/ref/reference.h"
 
 namespace minisgl {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <semaphore>
 
-#include "attention/backend_testing.h"
+#include "attention/backend_for_test.h"
 
 namespace minisgl {
 namespace {

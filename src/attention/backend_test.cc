@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "attention/backend_testing.h"
+#include "attention/backend_for_test.h"
 #include "attention/fa_backend.h"
 #include "attention/ref_backend.h"
 

@@ -11,7 +11,7 @@
 #include <new>
 #include <set>
 
-#include "attention/backend_testing.h"
+#include "attention/backend_for_test.h"
 
 namespace {
 thread_local std::int64_t allocations = 0;

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "attention/backend_testing.h"
+#include "attention/backend_for_test.h"
 
 namespace minisgl {
 namespace {

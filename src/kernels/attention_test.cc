@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/attention_testing.h"
+#include "kernels/attention_for_test.h"
 #include "kernels/cpu/table.h"
 #include "kernels/simd_testing.h"
 

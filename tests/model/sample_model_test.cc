@@ -1,12 +1,10 @@
 // A real model, SmolLM2-135M-Instruct in GGUF, against transformers: prompts, ids, logits, greedy
-// answers, perplexity; and its independence of how it is computed.
+// answers; and its independence of how it is computed.
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
 #include "testing/golden.h"
@@ -67,19 +65,6 @@ TEST(SampleModelTest, FirstLogitsAndGreedyAnswersAreThoseOfTransformers) {
     testing_util::expect_top_logits(outcome.logits.at(0), prompt["first_top10"], kTolerance);
     testing_util::expect_greedy(outcome.tokens, prompt["greedy"], prompt["margins"], kTolerance);
   }
-}
-
-TEST(SampleModelTest, PerplexityIsThatOfTransformers) {
-  const nlohmann::json golden = testing_util::read_json(data() / "golden.json")["perplexity"];
-  std::ifstream file(data() / "ppl_text.txt", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::vector<TokenId> ids = load_tokenizer(model_path())->encode(text);
-  ASSERT_EQ(ids, golden["ids"].get<std::vector<TokenId>>());
-  ScheduledRun run(model_path(), {.threads = 2, .num_pages = 2048});
-  double sum = 0;
-  for (const double score : run.engine().token_logprobs(ids)) sum += score;
-  const double perplexity = std::exp(-sum / static_cast<double>(ids.size() - 1));
-  EXPECT_NEAR(perplexity / golden["ppl"].get<double>(), 1.0, 1e-4);
 }
 
 TEST(SampleModelTest, LogitsDoNotDependOnHowARequestIsComputed) {
