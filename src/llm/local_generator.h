@@ -38,9 +38,6 @@ class LocalGenerator final : public Generator {
   int vocab_size() const override { return engine_->limits().vocab_size; }
   SchedulerStats stats() const override { return scheduler_->stats(); }
 
-  /// For examples and measurements; not to be touched while requests run.
-  Engine& engine() { return *engine_; }
-
   /// What the engine died of; "" while it lives. All requests have got an error by then.
   std::string fault() const;
 
@@ -76,7 +73,7 @@ class LocalGenerator final : public Generator {
   std::thread thread_;
 };
 
-/// Opens a model for scoring only: no scheduler.
+/// Opens a model without a scheduler: for scoring, or for a caller that brings its own.
 std::unique_ptr<Engine> open_engine(const LlmOptions& options);
 
 }  // namespace minisgl

@@ -1,0 +1,133 @@
+// What an (emulated) graph costs on a CPU: a decode step padded to a captured size and replayed from
+// fixed buffers, against the same step run directly. On a CPU there is no launch that it would save,
+// so this is the price of padding and copies alone.
+//
+//   graph_overhead_bench MODEL [THREADS [CONTEXT]]
+//
+// Prints, for each backend and number of rows, the medians of 30 interleaved pairs, and median and
+// interquartile range of their ratios.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "base/log.h"
+#include "engine/engine.h"
+
+namespace minisgl {
+namespace {
+
+constexpr int kPairs = 30;
+constexpr double kMinSeconds = 0.02;  // of one measurement
+constexpr std::int32_t kMaxRows = 8;
+
+using Clock = std::chrono::steady_clock;
+
+struct Setting {
+  std::string model;
+  int threads = 0;
+  std::int32_t context = 0;  // keys of every row
+};
+
+std::unique_ptr<Engine> make_engine(const Setting& s, const std::string& backend, std::int32_t graph_max) {
+  return std::make_unique<Engine>(load_model(s.model, {.num_threads = s.threads}),
+                                  EngineConfig{.num_threads = s.threads,
+                                               .attention_backend = backend,
+                                               .num_pages = kMaxRows * s.context,
+                                               .max_running_requests = kMaxRows,
+                                               .graph_max_batch_size = graph_max});
+}
+
+/// Decode steps of `rows` rows, all at the same position, in one engine.
+class Steps {
+ public:
+  Steps(Engine& engine, std::int32_t rows, std::int32_t context)
+      : engine_(engine), table_(kMaxRows, engine.limits().max_seq_len, engine.limits().dummy_loc()), rows_(rows), context_(context) {
+    for (std::int32_t row = 0; row < rows; ++row)
+      for (std::int32_t i = 0; i < context; ++i) table_.row(RowId{row})[i] = row * context + i;
+  }
+
+  void run_one() {
+    Batch batch;
+    batch.page_table = &table_;
+    batch.num_rows = batch.num_decode = rows_;
+    for (std::int32_t i = 0; i < rows_; ++i) {
+      batch.rows.push_back({RowId{i}, context_ - 1, context_});
+      batch.token_ids.push_back(-1);
+      batch.samples.emplace_back().batch_row = i;
+    }
+    engine_.launch(batch);
+    engine_.collect(batch);
+  }
+
+  double seconds_of(int steps) {
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < steps; ++i) run_one();
+    return std::chrono::duration<double>(Clock::now() - start).count() / steps;
+  }
+
+ private:
+  Engine& engine_;
+  PageTable table_;
+  std::int32_t rows_, context_;
+};
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+void compare(const Setting& s, const std::string& backend) {
+  const auto eager = make_engine(s, backend, 0);
+  const auto graph = make_engine(s, backend, kMaxRows);
+  for (const std::int32_t rows : {1, 3, 8}) {
+    Steps plain(*eager, rows, s.context), replayed(*graph, rows, s.context);
+    const int steps = std::max(1, static_cast<int>(kMinSeconds / plain.seconds_of(3)));
+    replayed.seconds_of(3);
+    std::vector<double> plain_seconds, replayed_seconds, ratios;
+    for (int pair = 0; pair < kPairs; ++pair) {  // which one goes first alternates
+      if (pair % 2 == 0) plain_seconds.push_back(plain.seconds_of(steps));
+      replayed_seconds.push_back(replayed.seconds_of(steps));
+      if (pair % 2 != 0) plain_seconds.push_back(plain.seconds_of(steps));
+      ratios.push_back(replayed_seconds.back() / plain_seconds.back());
+    }
+    const auto& sizes = graph->graphs()->batch_sizes();
+    fmt::print("{:<8} {:>4} -> {:<4} {:>11.1f} {:>11.1f} {:>9.3f} {:>9.3f}\n", backend, rows,
+               *std::lower_bound(sizes.begin(), sizes.end(), rows), quantile(plain_seconds, 0.5) * 1e6,
+               quantile(replayed_seconds, 0.5) * 1e6, quantile(ratios, 0.5),
+               quantile(ratios, 0.75) - quantile(ratios, 0.25));
+    std::fflush(stdout);
+  }
+}
+
+int run(int argc, char** argv) {
+  if (argc < 2 || argc > 4) {
+    fmt::print(stderr, "usage: {} MODEL [THREADS [CONTEXT]]\n", argv[0]);
+    return 2;
+  }
+  log::set_level(log::Level::kWarning);
+  const Setting s{.model = argv[1],
+                  .threads = argc > 2 ? std::atoi(argv[2]) : available_processors(),
+                  .context = argc > 3 ? std::atoi(argv[3]) : 128};
+  fmt::print("{}, {} threads, context {}, {} pairs\n", s.model, s.threads, s.context, kPairs);
+  fmt::print("{:<8} {:>12} {:>11} {:>11} {:>9} {:>9}\n", "backend", "rows        ", "eager us", "graph us", "ratio", "IQR");
+  for (const char* backend : {"fa", "ref"}) compare(s, backend);
+  return 0;
+}
+
+}  // namespace
+}  // namespace minisgl
+
+int main(int argc, char** argv) {
+  try {
+    return minisgl::run(argc, argv);
+  } catch (const minisgl::Error& e) {
+    fmt::print(stderr, "error: {}\n", e.what());
+    return 1;
+  }
+}
