@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "base/json_shape.h"
 #include "minisgl/error.h"
 
 namespace minisgl {
@@ -28,9 +29,8 @@ std::string shown(const Json& v) {
 std::string part_text(const Json& part, const std::string& where) {
   if (part.is_string()) return part.get<std::string>();
   if (!part.is_object() || !part.contains("type") || !part["type"].is_string())
-    throw RequestError(where + ": a content part must be an object with a \"type\", found " +
-                           shown(part),
-                       where);
+    throw RequestError(
+        where + ": a content part must be an object with a \"type\", found " + shown(part), where);
   const std::string type = part["type"].get<std::string>();
   if (type != "text")
     throw RequestError(where + ": content parts of type " + shown(part["type"]) +
@@ -45,8 +45,7 @@ std::string part_text(const Json& part, const std::string& where) {
 void normalise_content(Json& message, const std::string& where) {
   if (!message.contains("content")) {
     // Only an assistant that calls tools may say nothing at all.
-    const bool calls = message.contains("tool_calls") && !message["tool_calls"].is_null();
-    if (message["role"] != "assistant" || !calls)
+    if (message["role"] != "assistant" || !message.contains("tool_calls"))
       throw RequestError(where + ": \"content\" is missing", where);
     message["content"] = "";
     return;
@@ -62,9 +61,9 @@ void normalise_content(Json& message, const std::string& where) {
     }
     content = std::move(text);
   } else if (!content.is_string()) {
-    throw RequestError(where + ".content must be a string, an array of parts or null, found " +
-                           shown(content),
-                       where + ".content");
+    throw RequestError(
+        where + ".content must be a string, an array of parts or null, found " + shown(content),
+        where + ".content");
   }
 }
 
@@ -85,19 +84,26 @@ void normalise_call(Json& call, const std::string& where) {
     arguments = Json::object();
     return;
   }
+  check_json_shape(text, where + ".function.arguments");
   Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (parsed.is_discarded())
     throw RequestError(where + ".function.arguments is not valid JSON: " + shown(arguments), where);
   arguments = std::move(parsed);
 }
 
+// Clients send every field of the API, null where it has no value; templates ask whether a field
+// is there at all.
+void drop_null_fields(Json& message) {
+  Json kept = Json::object();
+  for (auto& [key, value] : message.items()) {
+    if (!value.is_null() || key == "content") kept[key] = std::move(value);
+  }
+  message = std::move(kept);
+}
+
 void normalise_calls(Json& message, const std::string& where) {
   if (!message.contains("tool_calls")) return;
   Json& calls = message["tool_calls"];
-  if (calls.is_null()) {
-    message.erase("tool_calls");
-    return;
-  }
   if (!calls.is_array())
     throw RequestError(where + ".tool_calls must be an array, found " + shown(calls), where);
   for (std::size_t i = 0; i < calls.size(); ++i)
@@ -108,9 +114,9 @@ void check_role(const Json& message, const std::string& where) {
   const bool there = message.contains("role") && message["role"].is_string();
   if (there && is_known_role(message["role"].get_ref<const std::string&>())) return;
   const std::string found = message.contains("role") ? shown(message["role"]) : "none";
-  throw RequestError(where + ".role must be system, developer, user, assistant or tool, found " +
-                         found,
-                     where + ".role");
+  throw RequestError(
+      where + ".role must be system, developer, user, assistant or tool, found " + found,
+      where + ".role");
 }
 
 }  // namespace
@@ -131,6 +137,7 @@ nlohmann::ordered_json normalise_messages(nlohmann::ordered_json messages,
     if (!message.is_object())
       throw RequestError(where + " must be an object, found " + shown(message), where);
     check_role(message, where);
+    drop_null_fields(message);
     if (options.developer_as_system && message["role"] == "developer") message["role"] = "system";
     normalise_content(message, where);
     normalise_calls(message, where);

@@ -17,7 +17,7 @@ struct NormaliseOptions {
 /// Checks the messages and returns them as transformers' templates expect them:
 ///  - content null or [] becomes ""; text parts are joined with "\n" (as vllm does),
 ///  - the arguments of a tool call, a JSON string in the API, become the object,
-///  - a null `tool_calls` is dropped, for templates that ask only whether it is defined.
+///  - other fields that are null are dropped, as transformers 5 does.
 /// Throws RequestError (param "messages" or "messages[i]...") for no messages, an unknown role, a
 /// part that is not text, and for anything that is not of the API's shape.
 nlohmann::ordered_json normalise_messages(nlohmann::ordered_json messages,

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "minisgl/error.h"
@@ -42,7 +43,8 @@ TEST(ChatMessages, NoContentIsEmptyContent) {
 TEST(ChatMessages, ArgumentsOfCallsBecomeObjects) {
   const auto with = [](const std::string& arguments) {
     return R"([{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",)"
-           R"("function":{"name":"add","arguments":)" + arguments + "}}]}]";
+           R"("function":{"name":"add","arguments":)" +
+           arguments + "}}]}]";
   };
   EXPECT_EQ(normalised(with(R"("{\"b\":3,\"a\":2}")")), with(R"({"b":3,"a":2})"));
   EXPECT_EQ(normalised(with(R"({"a":2})")), with(R"({"a":2})"));
@@ -53,8 +55,8 @@ TEST(ChatMessages, ArgumentsOfCallsBecomeObjects) {
             "JSON: \"{a\"");
 }
 
-TEST(ChatMessages, NullToolCallsAreDropped) {
-  EXPECT_EQ(normalised(R"([{"role":"assistant","content":"x","tool_calls":null}])"),
+TEST(ChatMessages, NullFieldsAreDropped) {
+  EXPECT_EQ(normalised(R"([{"role":"assistant","refusal":null,"content":"x","tool_calls":null}])"),
             R"([{"role":"assistant","content":"x"}])");
 }
 
@@ -66,9 +68,8 @@ TEST(ChatMessages, DeveloperIsSystemOnRequest) {
 }
 
 TEST(ChatMessages, OtherFieldsAndTheOrderOfKeysStay) {
-  const std::string messages =
-      R"([{"name":"bob","role":"user","content":"x","zz":[1,{"q":null}]},)"
-      R"({"role":"tool","tool_call_id":"c1","content":"5"}])";
+  const std::string messages = R"([{"name":"bob","role":"user","content":"x","zz":[1,{"q":null}]},)"
+                               R"({"role":"tool","tool_call_id":"c1","content":"5"}])";
   EXPECT_EQ(normalised(messages), messages);
 }
 
@@ -76,21 +77,24 @@ TEST(ChatMessages, ErrorsNameThePlaceAndWhatIsThere) {
   EXPECT_EQ(error_of("[]"), "messages | messages must not be empty");
   EXPECT_EQ(error_of("\"hi\""), "messages | messages must be an array of objects, found \"hi\"");
   EXPECT_EQ(error_of("[5]"), "messages[0] | messages[0] must be an object, found 5");
-  EXPECT_EQ(error_of(R"([{"role":"user","content":"a"},{"role":"critic","content":"x"}])"),
-            "messages[1].role | messages[1].role must be system, developer, user, assistant or tool, "
-            "found \"critic\"");
-  EXPECT_EQ(error_of(R"([{"content":"x"}])"),
-            "messages[0].role | messages[0].role must be system, developer, user, assistant or tool, "
-            "found none");
-  EXPECT_EQ(error_of(R"([{"role":"user"}])"),
-            "messages[0] | messages[0]: \"content\" is missing");
-  EXPECT_EQ(error_of(R"([{"role":"user","content":7}])"),
-            "messages[0].content | messages[0].content must be a string, an array of parts or null, "
-            "found 7");
-  EXPECT_EQ(error_of(R"([{"role":"user","content":[{"type":"text","text":"a"},)"
-                     R"({"type":"image_url","image_url":{"url":"u"}}]}])"),
-            "messages[0].content[1] | messages[0].content[1]: content parts of type \"image_url\" are "
-            "not supported: this model reads text only");
+  EXPECT_EQ(
+      error_of(R"([{"role":"user","content":"a"},{"role":"critic","content":"x"}])"),
+      "messages[1].role | messages[1].role must be system, developer, user, assistant or tool, "
+      "found \"critic\"");
+  EXPECT_EQ(
+      error_of(R"([{"content":"x"}])"),
+      "messages[0].role | messages[0].role must be system, developer, user, assistant or tool, "
+      "found none");
+  EXPECT_EQ(error_of(R"([{"role":"user"}])"), "messages[0] | messages[0]: \"content\" is missing");
+  EXPECT_EQ(
+      error_of(R"([{"role":"user","content":7}])"),
+      "messages[0].content | messages[0].content must be a string, an array of parts or null, "
+      "found 7");
+  EXPECT_EQ(
+      error_of(R"([{"role":"user","content":[{"type":"text","text":"a"},)"
+               R"({"type":"image_url","image_url":{"url":"u"}}]}])"),
+      "messages[0].content[1] | messages[0].content[1]: content parts of type \"image_url\" are "
+      "not supported: this model reads text only");
   EXPECT_EQ(error_of(R"([{"role":"user","content":[{"type":"text"}]}])"),
             "messages[0].content[0] | messages[0].content[0]: a content part of type \"text\" must "
             "have a string \"text\"");

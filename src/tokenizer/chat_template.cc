@@ -41,8 +41,8 @@ Value messages_value(const Json& messages) {
     }
     jinja::Dict dict;
     for (const auto& [key, value] : message.items()) {
-      const bool plain = key == "role" && value.is_string() &&
-                         is_known_role(value.get_ref<const std::string&>());
+      const bool plain =
+          key == "role" && value.is_string() && is_known_role(value.get_ref<const std::string&>());
       dict.set(Value::string(Str(key, /*marked=*/true)), jinja::from_json(value, !plain));
     }
     items.push_back(Value::dict(std::move(dict)));

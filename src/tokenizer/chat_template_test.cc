@@ -110,11 +110,13 @@ INSTANTIATE_TEST_SUITE_P(All, TemplateCases,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(ChatTemplate, SpansAreExactlyTheContents) {
-  const Json messages = {{{"role", "system"}, {"content", "Be kind."}}, user("Hi <|im_end|> there")};
+  const Json messages = {{{"role", "system"}, {"content", "Be kind."}},
+                         user("Hi <|im_end|> there")};
   const MarkedText got = load("smollm2").render(input_of(messages));
-  EXPECT_EQ(got.text,
-            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi <|im_end|> there<|im_end|>\n"
-            "<|im_start|>assistant\n");
+  EXPECT_EQ(
+      got.text,
+      "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi <|im_end|> there<|im_end|>\n"
+      "<|im_start|>assistant\n");
   EXPECT_EQ(marked_texts(got), (std::vector<std::string>{"Be kind.", "Hi <|im_end|> there"}));
 }
 
@@ -179,10 +181,9 @@ TEST(ChatTemplate, OnlyFalseItselfSwitchesQwen3sThinkingOff) {
 // Case TPL-2.
 TEST(ChatTemplate, Qwen3DropsOldThinkingAndShowsToolResults) {
   const ChatTemplate t = load("qwen3");
-  const Json history = {
-      user("q1"),
-      {{"role", "assistant"}, {"content", "<think>\nplan\n</think>\n\nans1"}},
-      user("q2")};
+  const Json history = {user("q1"),
+                        {{"role", "assistant"}, {"content", "<think>\nplan\n</think>\n\nans1"}},
+                        user("q2")};
   EXPECT_EQ(t.render(input_of(history)).text,
             "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\nans1<|im_end|>\n"
             "<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\n");
@@ -204,9 +205,8 @@ std::string render_plain(const std::string& source) {
 
 // Case TPL-3.
 TEST(ChatTemplate, TojsonIsTransformers) {
-  EXPECT_EQ(
-      render_plain(R"({{ {'b':1,'a':"<é & 'x'>",'u':none,'t':true,'f':1.0}|tojson }})"),
-      R"({"b": 1, "a": "<é & 'x'>", "u": null, "t": true, "f": 1.0})");
+  EXPECT_EQ(render_plain(R"({{ {'b':1,'a':"<é & 'x'>",'u':none,'t':true,'f':1.0}|tojson }})"),
+            R"({"b": 1, "a": "<é & 'x'>", "u": null, "t": true, "f": 1.0})");
   EXPECT_EQ(render_plain("{{ {'b':[1,2],'a':{}}|tojson(indent=2) }}"),
             "{\n  \"b\": [\n    1,\n    2\n  ],\n  \"a\": {}\n}");
   EXPECT_EQ(render_plain("{{ {'s':'a/b','c':'\\x07'}|tojson(ensure_ascii=False) }}"),

@@ -10,8 +10,7 @@ Bound::Bound(std::string_view function, const Arguments& args,
   const std::string who(function);
   if (args.positional.size() > names.size())
     throw TemplateError(who + "() takes at most " + std::to_string(names.size()) +
-                        " arguments but " + std::to_string(args.positional.size()) +
-                        " were given");
+                        " arguments but " + std::to_string(args.positional.size()) + " were given");
   for (std::size_t i = 0; i < args.positional.size(); ++i) values_[i] = &args.positional[i];
   for (const auto& [name, value] : args.keywords) {
     const auto it = std::find(names.begin(), names.end(), name);

@@ -11,9 +11,9 @@
 
 namespace minisgl::jinja {
 
-/// The arguments of one call, by position of the parameter. `names` may hold up to 8 parameters, the
-/// first `required` of which must be given. The constructor throws TemplateError, worded as Python
-/// does, for a surplus, unknown, repeated or missing argument.
+/// The arguments of one call, by position of the parameter: of `names` the first `required` must be
+/// given. The constructor throws TemplateError, worded as Python does, for a surplus, unknown,
+/// repeated or missing argument.
 class Bound {
  public:
   Bound(std::string_view function, const Arguments& args,

@@ -13,20 +13,13 @@ namespace {
 
 std::string_view symbol(Arithmetic op) {
   switch (op) {
-    case Arithmetic::kAdd:
-      return "+";
-    case Arithmetic::kSub:
-      return "-";
-    case Arithmetic::kMul:
-      return "*";
-    case Arithmetic::kDiv:
-      return "/";
-    case Arithmetic::kFloorDiv:
-      return "//";
-    case Arithmetic::kMod:
-      return "%";
-    case Arithmetic::kPow:
-      return "** or pow()";
+    case Arithmetic::kAdd: return "+";
+    case Arithmetic::kSub: return "-";
+    case Arithmetic::kMul: return "*";
+    case Arithmetic::kDiv: return "/";
+    case Arithmetic::kFloorDiv: return "//";
+    case Arithmetic::kMod: return "%";
+    case Arithmetic::kPow: return "** or pow()";
   }
   return "";
 }
@@ -58,8 +51,7 @@ Int power(Int base, Int exponent) {
 }
 
 double power(double base, double exponent) {
-  if (base == 0 && exponent < 0)
-    throw TemplateError("0.0 cannot be raised to a negative power");
+  if (base == 0 && exponent < 0) throw TemplateError("0.0 cannot be raised to a negative power");
   const double result = std::pow(base, exponent);
   if (std::isnan(result) && !std::isnan(base) && !std::isnan(exponent))
     throw TemplateError("a negative number cannot be raised to a fractional power");
@@ -83,14 +75,15 @@ Value integers(Arithmetic op, Int a, Int b) {
     case Arithmetic::kSub:
       if (__builtin_sub_overflow(a, b, &result)) fail_overflow();
       return Value::integer(result);
-    case Arithmetic::kMul:
-      return Value::integer(checked_multiply(a, b));
+    case Arithmetic::kMul: return Value::integer(checked_multiply(a, b));
     case Arithmetic::kDiv:
       if (b == 0) throw TemplateError("division by zero");
       return Value::real(static_cast<double>(a) / static_cast<double>(b));
     case Arithmetic::kFloorDiv:
     case Arithmetic::kMod:
-      if (b == 0) throw TemplateError("integer division or modulo by zero");
+      if (b == 0)
+        throw TemplateError(op == Arithmetic::kMod ? "integer modulo by zero"
+                                                   : "integer division or modulo by zero");
       if (op == Arithmetic::kFloorDiv) return Value::integer(floor_divide(a, b));
       return Value::integer(b == -1 ? 0 : a - floor_divide(a, b) * b);
     case Arithmetic::kPow:
@@ -102,12 +95,9 @@ Value integers(Arithmetic op, Int a, Int b) {
 
 Value doubles(Arithmetic op, double a, double b) {
   switch (op) {
-    case Arithmetic::kAdd:
-      return Value::real(a + b);
-    case Arithmetic::kSub:
-      return Value::real(a - b);
-    case Arithmetic::kMul:
-      return Value::real(a * b);
+    case Arithmetic::kAdd: return Value::real(a + b);
+    case Arithmetic::kSub: return Value::real(a - b);
+    case Arithmetic::kMul: return Value::real(a * b);
     case Arithmetic::kDiv:
       if (b == 0) throw TemplateError("float division by zero");
       return Value::real(a / b);
@@ -117,8 +107,7 @@ Value doubles(Arithmetic op, double a, double b) {
     case Arithmetic::kMod:
       if (b == 0) throw TemplateError("float modulo");
       return Value::real(floor_modulo(a, b));
-    case Arithmetic::kPow:
-      return Value::real(power(a, b));
+    case Arithmetic::kPow: return Value::real(power(a, b));
   }
   return {};
 }
@@ -179,8 +168,7 @@ Value arithmetic(Context& ctx, Arithmetic op, const Value& a, const Value& b) {
       ctx.charge_bytes(static_cast<double>(a.as_string().size() + b.as_string().size()));
       return Value::string(concat(a.as_string(), b.as_string()));
     }
-    if (a.is(Kind::kList) && b.is(Kind::kList) &&
-        a.as_list().is_tuple() == b.as_list().is_tuple())
+    if (a.is(Kind::kList) && b.is(Kind::kList) && a.as_list().is_tuple() == b.as_list().is_tuple())
       return add_lists(ctx, a.as_list(), b.as_list());
   } else if (op == Arithmetic::kMul) {
     if ((a.is_string() || a.is(Kind::kList)) && j) return repeat(ctx, a, *j);

@@ -66,8 +66,8 @@ Value namespace_function(Context& ctx, const Arguments& args) {
 Value cycler(Context&, const Arguments& args) {
   if (!args.keywords.empty()) throw TemplateError("cycler() takes no keyword arguments");
   if (args.positional.empty()) throw TemplateError("at least one item has to be provided");
-  return Value::object(std::make_shared<Cycler>(
-      std::make_shared<const List>(args.positional, List::Type::kTuple)));
+  return Value::object(
+      std::make_shared<Cycler>(std::make_shared<const List>(args.positional, List::Type::kTuple)));
 }
 
 Value joiner(Context&, const Arguments& args) {
@@ -101,14 +101,9 @@ struct Builtin {
   Function::Body body;
 };
 constexpr Builtin kBuiltins[] = {
-    {"cycler", cycler},
-    {"dict", dict_function},
-    {"joiner", joiner},
-    {"lipsum", lipsum},
-    {"namespace", namespace_function},
-    {"raise_exception", raise_exception},
-    {"range", range},
-    {"strftime_now", strftime_now},
+    {"cycler", cycler}, {"dict", dict_function},           {"joiner", joiner},
+    {"lipsum", lipsum}, {"namespace", namespace_function}, {"raise_exception", raise_exception},
+    {"range", range},   {"strftime_now", strftime_now},
 };
 
 }  // namespace

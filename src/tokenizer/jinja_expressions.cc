@@ -115,12 +115,9 @@ Value Test::compute(Frame& frame) const {
 Value Unary::compute(Frame& frame) const {
   const Value v = operand_->eval(frame);
   switch (op_) {
-    case UnaryOp::kNot:
-      return Value::boolean(!truthy(v));
-    case UnaryOp::kNegate:
-      return negate(v);
-    case UnaryOp::kPlus:
-      return posit(v);
+    case UnaryOp::kNot: return Value::boolean(!truthy(v));
+    case UnaryOp::kNegate: return negate(v);
+    case UnaryOp::kPlus: return posit(v);
   }
   return v;
 }

@@ -153,8 +153,8 @@ Value round_filter(Context& ctx, const Value& v, const Arguments& args) {
   if (!d)
     throw TemplateError("type " + std::string(type_name(v)) + " doesn't define __round__ method");
   if (method != "common") {
-    const Value unit = arithmetic(ctx, Arithmetic::kPow, Value::integer(10),
-                                  Value::integer(precision));
+    const Value unit =
+        arithmetic(ctx, Arithmetic::kPow, Value::integer(10), Value::integer(precision));
     const double scaled = *arithmetic(ctx, Arithmetic::kMul, v, unit).to_double();
     const double whole = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
     return Value::real(whole / *unit.to_double());
@@ -206,7 +206,7 @@ Value filesizeformat(Context&, const Value& v, const Arguments& args) {
   const bool binary = bound.truth(0, false);
   const double base = binary ? 1024 : 1000;
   if (*size == 1) return Value::string("1 Byte");
-  if (*size < base) return Value::string(fmt::format("{} Bytes", static_cast<std::int64_t>(*size)));
+  if (*size < base) return Value::string(fmt::format("{:.0f} Bytes", std::trunc(*size)));
   constexpr std::string_view kUnits = "kMGTPEZY";
   double unit = base;
   std::size_t i = 0;

@@ -70,8 +70,7 @@ Value select(Context& ctx, const Value& v, const Arguments& args) {
   std::vector<Value> out;
   if (!truthy(v)) return generator(std::move(out));
   constexpr std::size_t kTestAt = kAttribute ? 1 : 0;
-  if (args.positional.size() < kTestAt)
-    throw TemplateError("Missing parameter for attribute name");
+  if (args.positional.size() < kTestAt) throw TemplateError("Missing parameter for attribute name");
   const AttributePath path(kAttribute ? args.positional[0] : Value());
   const bool has_test = args.positional.size() > kTestAt;
   const TestBody test = has_test ? require_test(name_at(args, kTestAt, "test")) : nullptr;

@@ -47,7 +47,6 @@ ListRef reversible(Context& ctx, const Value& v) {
 Value last(Context& ctx, const Value& v, const Arguments& args) {
   const Bound bound("last", args, {});
   const Value nothing = Value::undefined("No last item, sequence was empty.");
-  require_defined(v);
   if (v.is_string()) return v.as_string().empty() ? nothing : get_item(ctx, v, Value::integer(-1));
   const ListRef items = reversible(ctx, v);
   return items->size() == 0 ? nothing : items->items().back();
@@ -97,9 +96,10 @@ Value sort(Context& ctx, const Value& v, const Arguments& args) {
   const ListRef all = iterate(ctx, v);
   for (const Value& item : all->items()) {
     std::vector<Value> keys;
-    for (const AttributePath& path : paths)
-      keys.push_back(key_of(ctx, path, item, case_sensitive));
-    items.push_back({keys.size() == 1 ? keys[0] : Value::list(std::move(keys)), item});
+    for (const AttributePath& path : paths) keys.push_back(key_of(ctx, path, item, case_sensitive));
+    // A list even of one key: lists are first searched for a difference, so that equal keys need no
+    // order among themselves.
+    items.push_back({Value::list(std::move(keys)), item});
   }
   sort_keyed(ctx, items, bound.truth(0, false));
   std::vector<Value> out;

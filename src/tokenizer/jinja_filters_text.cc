@@ -79,9 +79,8 @@ Value center_filter(Context& ctx, const Value& v, const Arguments& args) {
   return Value::string(center(text_of(ctx, v), width, Str(" ")));
 }
 
-Value truncate(Context& ctx, const Value& v, const Arguments& args) {
+Value truncate(Context&, const Value& v, const Arguments& args) {
   const Bound bound("truncate", args, {"length", "killwords", "end", "leeway"});
-  const Str s = text_of(ctx, v);
   const std::int64_t length = bound.integer(0, 255);
   const Str end = bound.has(2) ? bound.string(2) : Str("...");
   const std::int64_t leeway = bound.integer(3, 5);
@@ -90,7 +89,12 @@ Value truncate(Context& ctx, const Value& v, const Arguments& args) {
     throw TemplateError("expected length >= " + std::to_string(end_length) + ", got " +
                         std::to_string(length));
   if (leeway < 0) throw TemplateError("expected leeway >= 0, got " + std::to_string(leeway));
-  if (static_cast<std::int64_t>(s.length()) <= length + leeway) return Value::string(s);
+  const auto size = jinja::length(v);
+  if (!size) throw TemplateError("object of type '" + std::string(type_name(v)) + "' has no len()");
+  if (static_cast<std::int64_t>(*size) <= length + leeway) return v;
+  if (!v.is_string())
+    throw TemplateError("truncate needs a string, not " + std::string(type_name(v)));
+  const Str& s = v.as_string();
   const Str cut = s.slice(0, s.offset_of(static_cast<std::size_t>(length - end_length)));
   if (bound.truth(1, false)) return Value::string(concat(cut, end));
   return Value::string(concat(split(cut, " ", 1, /*from_right=*/true)[0], end));
@@ -147,10 +151,12 @@ void wrap_line(const Str& line, std::size_t width, bool break_words, bool break_
 Value wordwrap(Context& ctx, const Value& v, const Arguments& args) {
   const Bound bound("wordwrap", args,
                     {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
-  const Str s = text_of(ctx, v);
+  require_defined(v);
+  if (!v.is_string())
+    throw TemplateError("'" + std::string(type_name(v)) + "' object has no attribute 'splitlines'");
+  const Str& s = v.as_string();
   const std::int64_t width = bound.integer(0, 79);
-  if (width <= 0)
-    throw TemplateError("invalid width " + std::to_string(width) + " (must be > 0)");
+  if (width <= 0) throw TemplateError("invalid width " + std::to_string(width) + " (must be > 0)");
   const Str separator = bound.none_or_absent(2) ? Str("\n") : bound.string(2);
   std::vector<Str> paragraphs;
   for (const Str& line : split_lines(s, false)) {

@@ -45,10 +45,11 @@ class PercentFormatter {
       done = at_;
     }
     out_.append(format_, done, text_.size());
-    const bool all = !args_.is(Kind::kList) || !args_.as_list().is_tuple()
-                         ? used_ > 0 || args_.is(Kind::kDict)
-                         : used_ >= args_.as_list().size();
-    if (!all) throw TemplateError("not all arguments converted during string formatting");
+    // What could be a mapping need not be used: Python counts all but strings that have items.
+    const bool tuple = args_.is(Kind::kList) && args_.as_list().is_tuple();
+    const bool mapping = args_.is(Kind::kDict) || args_.is(Kind::kList) || args_.is_undefined();
+    if (tuple ? used_ < args_.as_list().size() : used_ == 0 && !mapping)
+      throw TemplateError("not all arguments converted during string formatting");
     return out_.build(format_.safe());
   }
 
@@ -83,23 +84,12 @@ class PercentFormatter {
     Conversion c;
     for (bool flags = true; flags;) {
       switch (peek()) {
-        case '-':
-          c.left = true;
-          break;
-        case '+':
-          c.sign = true;
-          break;
-        case ' ':
-          c.blank = true;
-          break;
-        case '0':
-          c.zero = true;
-          break;
-        case '#':
-          c.alternate = true;
-          break;
-        default:
-          flags = false;
+        case '-': c.left = true; break;
+        case '+': c.sign = true; break;
+        case ' ': c.blank = true; break;
+        case '0': c.zero = true; break;
+        case '#': c.alternate = true; break;
+        default: flags = false;
       }
       if (flags) ++at_;
     }
@@ -152,8 +142,7 @@ class PercentFormatter {
         if (value.is_string() && value.as_string().length() == 1) return value.as_string();
         return Str(encode_utf8(static_cast<std::uint32_t>(to_index(value))));
       }
-      default:
-        return Str(convert_number(c, value));
+      default: return Str(convert_number(c, value));
     }
   }
 
@@ -196,9 +185,9 @@ class PercentFormatter {
     if (decimal && value.is(Kind::kDouble) && std::abs(value.as_double()) < 1e38)
       return static_cast<Int>(value.as_double());
     require_defined(value);
-    throw TemplateError(std::string("%") + c.type + " format: " +
-                        (decimal ? "a real number" : "an integer") + " is required, not " +
-                        std::string(type_name(value)));
+    throw TemplateError(std::string("%") + c.type +
+                        " format: " + (decimal ? "a real number" : "an integer") +
+                        " is required, not " + std::string(type_name(value)));
   }
 
   static void upper_ascii(std::string& s) {
@@ -226,8 +215,12 @@ std::string format_double(double d, char type, int precision, bool alternate) {
   const bool upper = std::isupper(static_cast<unsigned char>(type)) != 0;
   if (std::isinf(d)) return std::string(d < 0 ? "-" : "") + (upper ? "INF" : "inf");
   if (std::isnan(d)) return upper ? "NAN" : "nan";
-  const char pattern[] = {'%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : type,
-                          alternate ? type : '\0', '\0'};
+  const char pattern[] = {'%',
+                          alternate ? '#' : '.',
+                          alternate ? '.' : '*',
+                          alternate ? '*' : type,
+                          alternate ? type : '\0',
+                          '\0'};
   char buffer[1024];  // 309 digits before the point and kMaxPrecision after it
   const int n = std::snprintf(buffer, sizeof buffer, pattern, precision, d);
   return std::string(buffer, static_cast<std::size_t>(n));

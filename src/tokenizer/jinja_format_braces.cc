@@ -70,8 +70,8 @@ Spec parse_spec(std::string_view text) {
 }
 
 [[noreturn]] void fail_type(const Spec& spec, const Value& value) {
-  throw TemplateError(std::string("Unknown format code '") + spec.type +
-                      "' for object of type '" + std::string(type_name(value)) + "'");
+  throw TemplateError(std::string("Unknown format code '") + spec.type + "' for object of type '" +
+                      std::string(type_name(value)) + "'");
 }
 
 // Separators between groups of digits, counted from the end of the whole part.
@@ -169,8 +169,8 @@ class BraceFormatter {
       out.append(format, done, i + (doubled ? 1 : 0));
       if (doubled) {
         i += 2;
-      } else if (text[i] == '}') {
-        throw TemplateError("Single '}' encountered in format string");
+      } else if (text[i] == '}' || i + 1 == text.size()) {
+        throw TemplateError(std::string("Single '") + text[i] + "' encountered in format string");
       } else {
         const std::size_t close = closing(text, i);
         const Str field = replacement(text.substr(i + 1, close - i - 1), level);
@@ -226,10 +226,10 @@ class BraceFormatter {
         const std::size_t end = name.find(']', at);
         if (end == std::string::npos) throw TemplateError("Missing ']' in format string");
         const std::string key = name.substr(at + 1, end - at - 1);
-        const bool number = !key.empty() && key.size() < 18 &&
-                            std::all_of(key.begin(), key.end(), is_digit);
-        value = get_item(ctx_, value,
-                         number ? Value::integer(std::stoll(key)) : Value::string(key));
+        const bool number =
+            !key.empty() && key.size() < 18 && std::all_of(key.begin(), key.end(), is_digit);
+        value =
+            get_item(ctx_, value, number ? Value::integer(std::stoll(key)) : Value::string(key));
         at = end + 1;
       }
     }
@@ -266,15 +266,13 @@ Str format_value(Context& ctx, const Value& value, std::string_view text) {
   if (text.empty()) return to_str(ctx, value);
   const Spec spec = parse_spec(text);
   ctx.charge_bytes(static_cast<double>(spec.width));
-  const bool as_text = value.is(Kind::kBool) && spec.type == 0;
-  if (value.to_double() && !as_text) return format_number(spec, value);
-  if (!value.is_string() && !as_text)
+  if (value.to_double()) return format_number(spec, value);
+  if (!value.is_string())
     throw TemplateError("unsupported format string passed to " + std::string(type_name(value)) +
                         ".__format__");
   if (spec.type != 0 && spec.type != 's') fail_type(spec, value);
-  Str s = to_str(ctx, value);
-  if (spec.precision >= 0)
-    s = s.slice(0, s.offset_of(static_cast<std::size_t>(spec.precision)));
+  Str s = value.as_string();
+  if (spec.precision >= 0) s = s.slice(0, s.offset_of(static_cast<std::size_t>(spec.precision)));
   return aligned(spec, spec.align == 0 ? '<' : spec.align, s);
 }
 

@@ -346,8 +346,7 @@ class Lexer {
       if (open_.empty()) fail(std::string("unexpected '") + c + "'");
       const char expected = open_.back();
       open_.pop_back();
-      if (expected != c)
-        fail(std::string("unexpected '") + c + "', expected '" + expected + "'");
+      if (expected != c) fail(std::string("unexpected '") + c + "', expected '" + expected + "'");
     }
     add(TokenType::kOperator, std::string(*it));
     advance(at_ + it->size());
@@ -366,26 +365,16 @@ class Lexer {
 
 std::string describe(const Token& token) {
   switch (token.type) {
-    case TokenType::kData:
-      return "template data / text";
-    case TokenType::kVariableBegin:
-      return "begin of print statement";
-    case TokenType::kVariableEnd:
-      return "end of print statement";
-    case TokenType::kBlockBegin:
-      return "begin of statement block";
-    case TokenType::kBlockEnd:
-      return "end of statement block";
-    case TokenType::kString:
-      return "string";
-    case TokenType::kInteger:
-      return "integer";
-    case TokenType::kFloat:
-      return "float";
-    case TokenType::kEnd:
-      return "end of template";
-    default:
-      return token.text;
+    case TokenType::kData: return "template data / text";
+    case TokenType::kVariableBegin: return "begin of print statement";
+    case TokenType::kVariableEnd: return "end of print statement";
+    case TokenType::kBlockBegin: return "begin of statement block";
+    case TokenType::kBlockEnd: return "end of statement block";
+    case TokenType::kString: return "string";
+    case TokenType::kInteger: return "integer";
+    case TokenType::kFloat: return "float";
+    case TokenType::kEnd: return "end of template";
+    default: return token.text;
   }
 }
 

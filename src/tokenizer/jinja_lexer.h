@@ -28,7 +28,7 @@ struct Token {
   TokenType type = TokenType::kEnd;
   std::string text;  ///< data, name, operator, or the string without quotes and escapes
   int line = 0;
-  Value number;      ///< of kInteger and kFloat
+  Value number;  ///< of kInteger and kFloat
 
   bool is_operator(std::string_view symbol) const {
     return type == TokenType::kOperator && text == symbol;

@@ -26,15 +26,14 @@ class Loop final : public Object {
   std::optional<std::size_t> length() const override { return items_->size(); }
 
   void repr(Context&, StrBuilder& out) override {
-    out.append("<LoopContext " + std::to_string(index_ + 1) + "/" +
-               std::to_string(items_->size()) + ">");
+    out.append("<LoopContext " + std::to_string(index_ + 1) + "/" + std::to_string(items_->size()) +
+               ">");
   }
 
   Value call(Context& ctx, const Arguments& args) override {
     const Bound bound("loop", args, {"iterable"}, 1);
     if (!recursive_)
-      throw TemplateError(
-          "The loop must have the 'recursive' marker to be called recursively.");
+      throw TemplateError("The loop must have the 'recursive' marker to be called recursively.");
     const Context::CallDepth depth(ctx);
     StrBuilder text;
     Frame frame{ctx, scopes_, scope_, text};

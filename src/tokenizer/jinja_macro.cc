@@ -82,12 +82,11 @@ class Macro final : public Object {
   }
 
   void bind_extras(Frame& frame, const std::vector<Value>& positional, Keywords& keywords) {
-    const bool explicit_caller =
-        std::any_of(code_.parameters.begin(), code_.parameters.end(),
-                    [](const auto& p) { return p.name == "caller"; });
+    const bool explicit_caller = std::any_of(code_.parameters.begin(), code_.parameters.end(),
+                                             [](const auto& p) { return p.name == "caller"; });
     if (code_.uses_caller && !explicit_caller) {
-      frame.scope.set(code_.caller, take(keywords, "caller")
-                                        .value_or(Value::undefined("No caller defined")));
+      frame.scope.set(code_.caller,
+                      take(keywords, "caller").value_or(Value::undefined("No caller defined")));
     }
     const std::string name = code_.name.empty() ? "None" : "'" + code_.name + "'";
     if (code_.uses_kwargs) {
@@ -101,9 +100,9 @@ class Macro final : public Object {
     const std::size_t n = code_.parameters.size();
     if (code_.uses_varargs) {
       const std::size_t used = std::min(n, positional.size());
-      frame.scope.set(code_.varargs,
-                      Value::tuple({positional.begin() + static_cast<std::ptrdiff_t>(used),
-                                    positional.end()}));
+      frame.scope.set(
+          code_.varargs,
+          Value::tuple({positional.begin() + static_cast<std::ptrdiff_t>(used), positional.end()}));
     } else if (positional.size() > n) {
       throw TemplateError("macro " + name + " takes not more than " + std::to_string(n) +
                           " argument(s)");

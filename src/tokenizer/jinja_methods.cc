@@ -17,14 +17,12 @@ Value index_of(Context& ctx, const Value& self, const Arguments& args) {
   const std::vector<Value>& items = self.as_list().items();
   ctx.charge(static_cast<std::int64_t>(items.size()));
   const auto n = static_cast<std::int64_t>(items.size());
-  const SliceRange range =
-      clip_slice(bound.integer(1, 0), bound.integer(2, n), 1, n);
+  const SliceRange range = clip_slice(bound.integer(1, 0), bound.integer(2, n), 1, n);
   for (std::int64_t i = range.start; i < range.start + range.count; ++i) {
     if (equal(items[static_cast<std::size_t>(i)], bound.at(0))) return Value::integer(i);
   }
-  throw TemplateError(self.as_list().is_tuple()
-                          ? "tuple.index(x): x not in tuple"
-                          : repr_text(ctx, bound.at(0)) + " is not in list");
+  throw TemplateError(self.as_list().is_tuple() ? "tuple.index(x): x not in tuple"
+                                                : repr_text(ctx, bound.at(0)) + " is not in list");
 }
 
 Value count_of(Context& ctx, const Value& self, const Arguments& args) {
@@ -97,29 +95,24 @@ const MethodEntry* search(const Table& table, std::string_view name) {
 
 const MethodEntry* find_method(const Value& v, std::string_view name) {
   switch (v.kind()) {
-    case Kind::kString:
-      return search(string_methods(), name);
+    case Kind::kString: return search(string_methods(), name);
     case Kind::kList:
       return v.as_list().is_tuple() ? search(kTupleMethods, name) : search(kListMethods, name);
-    case Kind::kDict:
-      return search(kDictMethods, name);
+    case Kind::kDict: return search(kDictMethods, name);
     case Kind::kBool:
-    case Kind::kInt:
-      return search(kIntMethods, name);
-    case Kind::kDouble:
-      return search(kDoubleMethods, name);
-    default:
-      return nullptr;
+    case Kind::kInt: return search(kIntMethods, name);
+    case Kind::kDouble: return search(kDoubleMethods, name);
+    default: return nullptr;
   }
 }
 
 bool is_forbidden(const Value& v, std::string_view name) {
-  constexpr std::string_view kListChanges[] = {"append", "clear",  "extend", "insert",
+  constexpr std::string_view kListChanges[] = {"append", "clear",  "extend",  "insert",
                                                "pop",    "remove", "reverse", "sort"};
   constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
   // Of the names with underscores those that every object has, and those of containers.
   constexpr std::string_view kInternal[] = {
-      "__class__", "__doc__",  "__eq__",     "__getattribute__", "__hash__",     "__init__",
+      "__class__", "__doc__",  "__eq__",     "__getattribute__", "__hash__",         "__init__",
       "__new__",   "__repr__", "__reduce__", "__setattr__",      "__subclasshook__", "__str__"};
   constexpr std::string_view kInternalOfContainers[] = {"__contains__", "__getitem__", "__iter__",
                                                         "__len__"};

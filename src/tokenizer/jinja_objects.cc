@@ -26,6 +26,19 @@ Value Range::at(std::size_t index) const {
   return Value::integer(Int{start_} + Int{step_} * static_cast<Int>(index));
 }
 
+Value Range::slice(std::int64_t first, std::int64_t last, std::int64_t step) const {
+  // 62-bit bounds and at most 100,000 items: only the new step can overflow.
+  std::int64_t new_step = 0;
+  if (__builtin_mul_overflow(step_, step, &new_step))
+    throw TemplateError("the step of a range is too large");
+  const auto at_index = [&](std::int64_t i) {
+    const Int item = Int{start_} + Int{step_} * i;
+    constexpr Int kLimit = Int{1} << 62;
+    return static_cast<std::int64_t>(std::clamp<Int>(item, -kLimit, kLimit));
+  };
+  return Value::object(std::make_shared<Range>(at_index(first), at_index(last), new_step));
+}
+
 std::optional<std::vector<Value>> Range::items(Context& ctx) {
   ctx.charge(static_cast<std::int64_t>(count_));
   std::vector<Value> out;
@@ -108,10 +121,12 @@ Value Joiner::call(Context&, const Arguments& args) {
 }
 
 void Bytes::repr(Context&, StrBuilder& out) {
-  out.append("b'");
+  const bool single = bytes_.find('\'') != std::string::npos;
+  const char quote = single && bytes_.find('"') == std::string::npos ? '"' : '\'';
+  out.append(std::string{'b', quote});
   for (const char c : bytes_) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '\'' || c == '\\') {
+    if (c == quote || c == '\\') {
       out.append(std::string{'\\', c});
     } else if (c == '\n') {
       out.append("\\n");
@@ -125,7 +140,7 @@ void Bytes::repr(Context&, StrBuilder& out) {
       out.append(fmt::format("\\x{:02x}", byte));
     }
   }
-  out.append("'");
+  out.append(std::string{quote});
 }
 
 }  // namespace minisgl::jinja

@@ -21,6 +21,8 @@ class Range final : public Object {
   std::optional<std::size_t> length() const override { return count_; }
   bool is_sequence() const override { return true; }
   Value at(std::size_t index) const;
+  /// The range of every `step`-th item from index `first` to `last`, exclusive.
+  Value slice(std::int64_t first, std::int64_t last, std::int64_t step) const;
 
  private:
   std::int64_t start_;

@@ -61,22 +61,14 @@ std::optional<std::int64_t> bound_of(const Value& v) {
 
 bool compare(Context& ctx, Comparison op, const Value& a, const Value& b) {
   switch (op) {
-    case Comparison::kEq:
-      return equal(a, b);
-    case Comparison::kNe:
-      return !equal(a, b);
-    case Comparison::kLt:
-      return less(a, b, "<");
-    case Comparison::kGt:
-      return less(b, a, ">", /*swapped=*/true);
-    case Comparison::kLe:
-      return less(a, b, "<=") || equal(a, b);
-    case Comparison::kGe:
-      return less(b, a, ">=", /*swapped=*/true) || equal(a, b);
-    case Comparison::kIn:
-      return contains(ctx, a, b);
-    case Comparison::kNotIn:
-      return !contains(ctx, a, b);
+    case Comparison::kEq: return equal(a, b);
+    case Comparison::kNe: return !equal(a, b);
+    case Comparison::kLt: return less(a, b, "<");
+    case Comparison::kGt: return less(b, a, ">", /*swapped=*/true);
+    case Comparison::kLe: return less(a, b, "<=") || equal(a, b);
+    case Comparison::kGe: return less(b, a, ">=", /*swapped=*/true) || equal(a, b);
+    case Comparison::kIn: return contains(ctx, a, b);
+    case Comparison::kNotIn: return !contains(ctx, a, b);
   }
   return false;
 }
@@ -103,16 +95,15 @@ bool contains(Context& ctx, const Value& item, const Value& container) {
 std::optional<ListRef> try_iterate(Context& ctx, const Value& v) {
   std::vector<Value> items;
   switch (v.kind()) {
-    case Kind::kList:
-      return v.list_ref();
-    case Kind::kUndefined:
-      break;
+    case Kind::kList: return v.list_ref();
+    case Kind::kUndefined: break;
     case Kind::kString: {
       const Str& s = v.as_string();
       ctx.charge(static_cast<std::int64_t>(s.length()));
       items.reserve(s.length());
-      for_each_char(s.text(),
-                    [&](const Char& c) { items.push_back(Value::string(s.slice(c.begin, c.end))); });
+      for_each_char(s.text(), [&](const Char& c) {
+        items.push_back(Value::string(s.slice(c.begin, c.end)));
+      });
       break;
     }
     case Kind::kDict:
@@ -125,8 +116,7 @@ std::optional<ListRef> try_iterate(Context& ctx, const Value& v) {
       items = std::move(*all);
       break;
     }
-    default:
-      return std::nullopt;
+    default: return std::nullopt;
   }
   return std::make_shared<const List>(std::move(items), List::Type::kList);
 }
@@ -145,18 +135,12 @@ bool is_iterable(const Value& v) {
 
 std::optional<std::size_t> length(const Value& v) {
   switch (v.kind()) {
-    case Kind::kString:
-      return v.as_string().length();
-    case Kind::kList:
-      return v.as_list().size();
-    case Kind::kDict:
-      return v.as_dict().size();
-    case Kind::kUndefined:
-      return 0;
-    case Kind::kObject:
-      return v.as_object()->length();
-    default:
-      return std::nullopt;
+    case Kind::kString: return v.as_string().length();
+    case Kind::kList: return v.as_list().size();
+    case Kind::kDict: return v.as_dict().size();
+    case Kind::kUndefined: return 0;
+    case Kind::kObject: return v.as_object()->length();
+    default: return std::nullopt;
   }
 }
 
@@ -194,11 +178,10 @@ Value get_item(Context& ctx, const Value& v, const Value& key) {
 Value get_slice(Context& ctx, const Value& v, const Value& start, const Value& stop,
                 const Value& step) {
   require_defined(v);
-  const bool sliceable =
-      v.is_string() || v.is(Kind::kList) || v.object_as<Range>() != nullptr;
-  if (!sliceable) return Value::undefined(owner_name(v) + " has no element slice(" +
-                                          repr_text(ctx, start) + ", " + repr_text(ctx, stop) +
-                                          ", " + repr_text(ctx, step) + ")");
+  const auto* of_range = v.object_as<Range>();
+  if (v.is(Kind::kDict)) throw TemplateError("unhashable type: 'slice'");
+  if (!v.is_string() && !v.is(Kind::kList) && of_range == nullptr)
+    throw TemplateError("'" + std::string(type_name(v)) + "' object is not subscriptable");
   const std::int64_t stride = bound_of(step).value_or(1);
   if (stride == 0) throw TemplateError("slice step cannot be zero");
   const auto n = static_cast<std::int64_t>(*length(v));
@@ -207,7 +190,8 @@ Value get_slice(Context& ctx, const Value& v, const Value& start, const Value& s
     ctx.charge_bytes(static_cast<double>(v.as_string().size()));
     return Value::string(pick(v.as_string(), range.start, range.count, stride));
   }
-  const ListRef items = iterate(ctx, v);
+  if (of_range != nullptr) return of_range->slice(range.start, range.stop, stride);
+  const ListRef items = v.list_ref();
   ctx.charge(range.count);
   std::vector<Value> out;
   out.reserve(static_cast<std::size_t>(range.count));

@@ -157,7 +157,8 @@ void StatementParser::fail_end(const std::string* tag, int line) const {
     for (const auto& ends : ends_)
       known = known || (tag && std::find(ends.begin(), ends.end(), *tag) != ends.end());
     message += known ? " You probably made a nesting mistake. Jinja is expecting this tag, but "
-                       "currently looking for " + looking_for + "."
+                       "currently looking for " +
+                           looking_for + "."
                      : " Jinja was looking for the following tags: " + looking_for + ".";
   }
   if (!open_.empty())
@@ -212,9 +213,7 @@ std::unique_ptr<const Statement> StatementParser::parse_jump(Flow flow) {
   return make<Jump>(token.line, flow);
 }
 
-std::unique_ptr<const Statement> StatementParser::parse_break() {
-  return parse_jump(Flow::kBreak);
-}
+std::unique_ptr<const Statement> StatementParser::parse_break() { return parse_jump(Flow::kBreak); }
 
 std::unique_ptr<const Statement> StatementParser::parse_continue() {
   return parse_jump(Flow::kContinue);

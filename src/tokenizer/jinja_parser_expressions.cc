@@ -14,9 +14,9 @@ class DepthGuard {
   DepthGuard(int& depth, int line) : depth_(depth) {
     if (++depth_ > kMaxSourceNesting) {
       --depth_;
-      TokenReader::fail("expressions are nested deeper than " +
-                            std::to_string(kMaxSourceNesting) + " levels",
-                        line);
+      TokenReader::fail(
+          "expressions are nested deeper than " + std::to_string(kMaxSourceNesting) + " levels",
+          line);
     }
   }
   ~DepthGuard() { --depth_; }
@@ -68,9 +68,9 @@ const Token& TokenReader::expect_name(std::string_view name) {
 
 void ExpressionParser::count_part(int line) {
   if (++parts_ > kMaxExpressionParts)
-    TokenReader::fail("one tag has more than " + std::to_string(kMaxExpressionParts) +
-                          " parts of expressions",
-                      line);
+    TokenReader::fail(
+        "one tag has more than " + std::to_string(kMaxExpressionParts) + " parts of expressions",
+        line);
 }
 
 template <class T, class... Args>
@@ -241,16 +241,11 @@ ExprPtr ExpressionParser::parse_signed() {
 ExprPtr ExpressionParser::parse_primary() {
   const Token& token = tokens_.current();
   switch (token.type) {
-    case TokenType::kName:
-      return parse_name();
-    case TokenType::kString:
-      return parse_strings();
+    case TokenType::kName: return parse_name();
+    case TokenType::kString: return parse_strings();
     case TokenType::kInteger:
-    case TokenType::kFloat:
-      tokens_.next();
-      return make<Constant>(token.line, token.number);
-    default:
-      break;
+    case TokenType::kFloat: tokens_.next(); return make<Constant>(token.line, token.number);
+    default: break;
   }
   if (token.is_operator("(")) return parse_parenthesized();
   if (token.is_operator("[")) return parse_list();
@@ -280,8 +275,8 @@ ExprPtr ExpressionParser::parse_strings() {
 ExprPtr ExpressionParser::parse_parenthesized() {
   const int line = tokens_.next().line;
   const DepthGuard guard(depth_, line);
-  ExprPtr e = tokens_.at_operator(")") ? make<Sequence>(line, std::vector<ExprPtr>(), true)
-                                       : parse_tuple();
+  ExprPtr e =
+      tokens_.at_operator(")") ? make<Sequence>(line, std::vector<ExprPtr>(), true) : parse_tuple();
   tokens_.expect_operator(")");
   return e;
 }

@@ -42,10 +42,9 @@ ExprPtr ExpressionParser::parse_dot(ExprPtr e) {
   const Token& token = tokens_.next();
   if (token.type == TokenType::kName)
     return std::make_unique<const Attribute>(line, std::move(e), token.text);
-  if (token.type != TokenType::kInteger)
-    TokenReader::fail("expected name or number", token.line);
-  return std::make_unique<const Item>(
-      line, std::move(e), std::make_unique<const Constant>(token.line, token.number));
+  if (token.type != TokenType::kInteger) TokenReader::fail("expected name or number", token.line);
+  return std::make_unique<const Item>(line, std::move(e),
+                                      std::make_unique<const Constant>(token.line, token.number));
 }
 
 ExprPtr ExpressionParser::parse_brackets(ExprPtr e) {
@@ -162,8 +161,7 @@ CallArguments ExpressionParser::parse_arguments() {
       tokens_.next();
       arguments.keywords.emplace_back(name, parse());
     } else {
-      require(!arguments.more_positional && !arguments.more_keywords &&
-              arguments.keywords.empty());
+      require(!arguments.more_positional && !arguments.more_keywords && arguments.keywords.empty());
       arguments.positional.push_back(parse());
     }
     if (!tokens_.at_operator(")")) tokens_.expect_operator(",");
@@ -189,8 +187,7 @@ Target ExpressionParser::parse_one_target(bool with_namespace) {
   if (!tokens_.at(TokenType::kName))
     tokens_.fail("can't assign to '" + describe(tokens_.current()) + "'");
   for (const std::string_view constant : {"true", "false", "none", "True", "False", "None"}) {
-    if (tokens_.at_name(constant))
-      tokens_.fail("can't assign to '" + std::string(constant) + "'");
+    if (tokens_.at_name(constant)) tokens_.fail("can't assign to '" + std::string(constant) + "'");
   }
   Target target = parse_name_target();
   if (with_namespace && tokens_.skip_operator("."))

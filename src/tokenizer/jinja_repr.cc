@@ -54,20 +54,13 @@ class JsonWriter {
     ctx_.charge(1);
     ctx_.check_bytes(out_.size());
     switch (v.kind()) {
-      case Kind::kNone:
-        return out_.append("null");
-      case Kind::kBool:
-        return out_.append(v.as_bool() ? "true" : "false");
-      case Kind::kInt:
-        return out_.append(repr_int(v.as_int()));
-      case Kind::kDouble:
-        return out_.append(number(v.as_double()));
-      case Kind::kString:
-        return write_string(v.as_string());
-      case Kind::kList:
-        return write_list(v.as_list(), level);
-      case Kind::kDict:
-        return write_dict(v.as_dict(), level);
+      case Kind::kNone: return out_.append("null");
+      case Kind::kBool: return out_.append(v.as_bool() ? "true" : "false");
+      case Kind::kInt: return out_.append(repr_int(v.as_int()));
+      case Kind::kDouble: return out_.append(number(v.as_double()));
+      case Kind::kString: return write_string(v.as_string());
+      case Kind::kList: return write_list(v.as_list(), level);
+      case Kind::kDict: return write_dict(v.as_dict(), level);
       default:
         throw TemplateError("Object of type " + std::string(type_name(v)) +
                             " is not JSON serializable");
@@ -102,22 +95,14 @@ class JsonWriter {
 
   static std::string escaped(std::uint32_t code) {
     switch (code) {
-      case '"':
-        return "\\\"";
-      case '\\':
-        return "\\\\";
-      case '\n':
-        return "\\n";
-      case '\r':
-        return "\\r";
-      case '\t':
-        return "\\t";
-      case '\b':
-        return "\\b";
-      case '\f':
-        return "\\f";
-      default:
-        break;
+      case '"': return "\\\"";
+      case '\\': return "\\\\";
+      case '\n': return "\\n";
+      case '\r': return "\\r";
+      case '\t': return "\\t";
+      case '\b': return "\\b";
+      case '\f': return "\\f";
+      default: break;
     }
     if (code < 0x10000) return fmt::format("\\u{:04x}", code);
     code -= 0x10000;
@@ -257,39 +242,27 @@ void append_repr(Context& ctx, const Value& v, StrBuilder& out) {
   const Context::Nesting nesting(ctx);
   ctx.charge(1);
   switch (v.kind()) {
-    case Kind::kUndefined:
-      return out.append("Undefined");
+    case Kind::kUndefined: return out.append("Undefined");
     case Kind::kString:
       ctx.check_bytes(out.size());
       ctx.charge_bytes(static_cast<double>(v.as_string().size()));
       return append_repr(v.as_string(), out);
-    case Kind::kList:
-      return append_list(ctx, v.as_list(), out);
-    case Kind::kDict:
-      return append_dict(ctx, v.as_dict(), out);
-    default:
-      return append_str(ctx, v, out);
+    case Kind::kList: return append_list(ctx, v.as_list(), out);
+    case Kind::kDict: return append_dict(ctx, v.as_dict(), out);
+    default: return append_str(ctx, v, out);
   }
 }
 
 void append_str(Context& ctx, const Value& v, StrBuilder& out) {
   switch (v.kind()) {
-    case Kind::kNone:
-      return out.append("None");
-    case Kind::kUndefined:
-      return;
-    case Kind::kBool:
-      return out.append(v.as_bool() ? "True" : "False");
-    case Kind::kInt:
-      return out.append(repr_int(v.as_int()));
-    case Kind::kDouble:
-      return out.append(repr_double(v.as_double()));
-    case Kind::kString:
-      return out.append(v.as_string());
-    case Kind::kObject:
-      return v.as_object()->repr(ctx, out);
-    default:
-      return append_repr(ctx, v, out);
+    case Kind::kNone: return out.append("None");
+    case Kind::kUndefined: return;
+    case Kind::kBool: return out.append(v.as_bool() ? "True" : "False");
+    case Kind::kInt: return out.append(repr_int(v.as_int()));
+    case Kind::kDouble: return out.append(repr_double(v.as_double()));
+    case Kind::kString: return out.append(v.as_string());
+    case Kind::kObject: return v.as_object()->repr(ctx, out);
+    default: return append_repr(ctx, v, out);
   }
 }
 

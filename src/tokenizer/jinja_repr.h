@@ -9,7 +9,7 @@
 
 namespace minisgl::jinja {
 
-/// Python's repr of a float: the shortest digits that read back, "1e+16" from 1e16 on, "inf", "nan".
+/// Python's repr of a float: the shortest digits that read back; "1e+16" from 1e16 on, "inf", "nan"
 std::string repr_double(double d);
 /// Decimal digits of any 128-bit integer; also in base 2, 8, 16 (lower case).
 std::string repr_int(Int i, unsigned base = 10);

@@ -70,8 +70,7 @@ class Output final : public Statement {
 class If final : public Statement {
  public:
   using Branch = std::pair<ExprPtr, Body>;
-  If(int line, std::vector<Branch> branches)
-      : Statement(line), branches_(std::move(branches)) {}
+  If(int line, std::vector<Branch> branches) : Statement(line), branches_(std::move(branches)) {}
 
  private:
   Flow run(Frame& frame) const override;

@@ -1,6 +1,7 @@
 #include "tokenizer/jinja_string.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace minisgl::jinja {
@@ -11,8 +12,18 @@ bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 
 }  // namespace
 
 std::size_t count_code_points(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); }));
+  // Eight bytes at a time: every string of a rendering is counted when it is made.
+  std::size_t continuations = 0;
+  std::size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, text.data() + i, sizeof word);
+    // Bit 7 set and bit 6 clear; the product adds the eight bits in its top byte.
+    constexpr std::uint64_t kOnes = 0x0101010101010101ULL;
+    continuations += (word >> 7 & ~(word >> 6) & kOnes) * kOnes >> 56;
+  }
+  for (; i < text.size(); ++i) continuations += is_continuation(text[i]) ? 1 : 0;
+  return text.size() - continuations;
 }
 
 Str::Str(std::string text, bool marked, bool safe)

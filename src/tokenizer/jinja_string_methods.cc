@@ -72,8 +72,9 @@ Value partition_method(Context& ctx, const Value& self, const Arguments& args) {
   const Value empty = Value::string("");
   if (at == std::string::npos)
     return kFromRight ? Value::tuple({empty, empty, self}) : Value::tuple({self, empty, empty});
-  return Value::tuple({Value::string(s.slice(0, at)), bound.at(0),
-                       Value::string(s.slice(at + separator.size(), s.size()))});
+  const std::size_t end = at + separator.size();
+  return Value::tuple({Value::string(s.slice(0, at)), Value::string(s.slice(at, end)),
+                       Value::string(s.slice(end, s.size()))});
 }
 
 // The part of `self` that the optional bounds at arguments 1 and 2 leave, in bytes.
@@ -257,18 +258,25 @@ bool is_digit(std::uint32_t c) {
   return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9;  // superscripts are digits too
 }
 
-template <bool (*kCase)(const Str&)>
-Value has_case(Context& ctx, const Value& self, const Arguments& args) {
+template <bool (*kProperty)(const Str&)>
+Value has_property(Context& ctx, const Value& self, const Arguments& args) {
   const Bound bound("str method", args, {});
   charge_for(ctx, self.as_string());
-  return Value::boolean(kCase(self.as_string()));
+  return Value::boolean(kProperty(self.as_string()));
 }
 
 Value isascii_method(Context&, const Value& self, const Arguments&) {
   const Str& s = self.as_string();
-  return Value::boolean(std::all_of(s.text().begin(), s.text().end(), [](char c) {
-    return static_cast<unsigned char>(c) < 0x80;
-  }));
+  return Value::boolean(std::all_of(s.text().begin(), s.text().end(),
+                                    [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+}
+
+bool is_identifier(const Str& s) {
+  bool all = !s.empty();
+  for_each_char(s.text(), [&](const Char& c) {
+    all = all && is_word(c.code) && (c.begin > 0 || c.code == '_' || is_letter(c.code));
+  });
+  return all;
 }
 
 bool is_titled(const Str& s) {
@@ -293,12 +301,13 @@ constexpr MethodEntry kMethods[] = {
     {"isascii", isascii_method},
     {"isdecimal", all_chars<is_decimal>},
     {"isdigit", all_chars<is_digit>},
-    {"islower", has_case<is_all_lower>},
+    {"isidentifier", has_property<is_identifier>},
+    {"islower", has_property<is_all_lower>},
     {"isnumeric", all_chars<is_numeric>},
     {"isprintable", all_chars<is_printable>},
     {"isspace", all_chars<is_space>},
-    {"istitle", has_case<is_titled>},
-    {"isupper", has_case<is_all_upper>},
+    {"istitle", has_property<is_titled>},
+    {"isupper", has_property<is_all_upper>},
     {"join", join_method},
     {"ljust", justify_method<Justify::kLeft>},
     {"lower", mapped<lower>},
@@ -334,8 +343,8 @@ Str replace_charged(Context& ctx, const Str& s, const Str& old, const Str& with,
   if (with.size() > old.size()) {
     const std::size_t matches = old.empty() ? s.length() + 1 : s.size() / old.size();
     growth = static_cast<double>(matches) * static_cast<double>(with.size() - old.size());
-    if (limit >= 0) growth = std::min(growth, static_cast<double>(limit) *
-                                                  static_cast<double>(with.size()));
+    if (limit >= 0)
+      growth = std::min(growth, static_cast<double>(limit) * static_cast<double>(with.size()));
   }
   if (growth > 1e6 && !old.empty()) {
     std::size_t matches = 0;

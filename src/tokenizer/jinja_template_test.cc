@@ -81,12 +81,17 @@ TEST(JinjaTemplate, SnippetsRenderAsInJinja2) {
   // jinja2 fails on these too, but in words that make no sense here.
   const std::string no_files =
       " is not supported: a chat template is one text, without other files";
-  check_snippets("jinja_snippets.jsonl", {
-                                             {"{% include 'x' %}", "the statement 'include'" + no_files},
-                                             {"{% extends 'x' %}", "the statement 'extends'" + no_files},
-                                             {"{% import 'x' as y %}", "the statement 'import'" + no_files},
-                                             {"{% break %}", "'break' outside loop"},
-                                         });
+  check_snippets("jinja_snippets.jsonl",
+                 {
+                     {"{% include 'x' %}", "the statement 'include'" + no_files},
+                     {"{% extends 'x' %}", "the statement 'extends'" + no_files},
+                     {"{% import 'x' as y %}", "the statement 'import'" + no_files},
+                     {"{% break %}", "'break' outside loop"},
+                 });
+}
+
+TEST(JinjaTemplate, MoreSnippetsRenderAsInJinja2) {
+  check_snippets("jinja_more_snippets.jsonl", {});
 }
 
 TEST(JinjaTemplate, ErrorsNameTheLine) {
@@ -97,9 +102,10 @@ TEST(JinjaTemplate, ErrorsNameTheLine) {
   EXPECT_EQ(error_of("\n{{ 1 is nosuch }}"), "line 2: No test named 'nosuch'.");
   EXPECT_EQ(error_of("\n\n{{ nosuch(1) }}"), "line 3: 'nosuch' is undefined");
   EXPECT_EQ(error_of("{#- a\nb\n-#}\n{% wrong %}"), "line 4: Encountered unknown tag 'wrong'.");
-  EXPECT_EQ(error_of("a\n{%- if x %}\nb"),
-            "line 3: Unexpected end of template. Jinja was looking for the following tags: 'elif' or "
-            "'else' or 'endif'. The innermost block that needs to be closed is 'if'.");
+  EXPECT_EQ(
+      error_of("a\n{%- if x %}\nb"),
+      "line 3: Unexpected end of template. Jinja was looking for the following tags: 'elif' or "
+      "'else' or 'endif'. The innermost block that needs to be closed is 'if'.");
   EXPECT_EQ(error_of("{% macro m(a) %}\n{{ a.b.c }}{% endmacro %}\n{{ m({}) }}"),
             "line 2: 'dict object' has no attribute 'b'");
 }
@@ -141,9 +147,9 @@ TEST(JinjaTemplate, RefusesTextsWithoutEnd) {
   EXPECT_EQ(error_of("{{ ('a' * 10000).replace('', 'b' * 10000) }}"), too_large);
   EXPECT_EQ(error_of("{{ ('\t' * 10000).expandtabs(100000) }}"), too_large);
   EXPECT_EQ(error_of("{{ 'a' | indent(100000000) }}"), too_large);
-  EXPECT_EQ(error_of("{% for i in range(100) %}{{ 'x' * 900 }}{% endfor %}", {},
-                     {.output_bytes = 1000}),
-            "line 1: the template makes a text of more than 1000 bytes");
+  EXPECT_EQ(
+      error_of("{% for i in range(100) %}{{ 'x' * 900 }}{% endfor %}", {}, {.output_bytes = 1000}),
+      "line 1: the template makes a text of more than 1000 bytes");
   EXPECT_EQ(error_of("{{ '%1000000000d' % 1 }}"), "line 1: width of a format is too large");
   EXPECT_EQ(error_of("{{ '{:1000000000}'.format(1) }}"),
             "line 1: width or precision of a format is too large");
@@ -171,14 +177,14 @@ TEST(JinjaTemplate, RefusesSourceNestedWithoutEnd) {
   };
   const std::string too_deep = "line 1: expressions are nested deeper than 200 levels";
   for (const std::string open : {"(", "[", "{1:", "not ", "-", "f(", "x[", "1 if 1 else "})
-    EXPECT_EQ(error_of("{{ " + repeat(open, 100'000) + "1"), too_deep) << open;
-  EXPECT_EQ(error_of(repeat("{% if 1 %}", 100'000)),
+    EXPECT_EQ(error_of("{{ " + repeat(open, 20'000) + "1"), too_deep) << open;
+  EXPECT_EQ(error_of(repeat("{% if 1 %}", 20'000)),
             "line 1: blocks are nested deeper than 200 levels");
   const std::string too_long = "line 1: one tag has more than 10000 parts of expressions";
   for (const std::string part : {"1 + ", "1 ~ 1 + ", "1 or ", "1 if 1 if ", "1 | abs * ", "1 ** "})
-    EXPECT_EQ(error_of("{{ " + repeat(part, 100'000) + "1 }}"), too_long) << part;
-  EXPECT_EQ(error_of("{{ x" + repeat(".y", 100'000) + " }}"), too_long);
-  EXPECT_EQ(error_of("{{ x" + repeat("|abs", 100'000) + " }}"), too_long);
+    EXPECT_EQ(error_of("{{ " + repeat(part, 20'000) + "1 }}"), too_long) << part;
+  EXPECT_EQ(error_of("{{ x" + repeat(".y", 20'000) + " }}"), too_long);
+  EXPECT_EQ(error_of("{{ x" + repeat("|abs", 20'000) + " }}"), too_long);
   // A chain that is allowed is too deep to run, and says so.
   EXPECT_EQ(error_of("{{ " + repeat("1 + ", 3'000) + "1 }}"),
             "line 1: the template nests expressions or calls deeper than 2000 levels");
@@ -215,8 +221,9 @@ TEST(JinjaTemplate, NamespacesThatHoldEachOtherAreFreed) {
 }
 
 TEST(JinjaTemplate, ThreadsRenderOneTemplate) {
-  const Template t("{% macro m(a) %}{{ a | upper }}{% endmacro %}"
-                   "{% for x in l %}{{ m(x) }}{{ loop.index }}{% set y = x %}{% endfor %}");
+  const Template t(
+      "{% macro m(a) %}{{ a | upper }}{% endmacro %}"
+      "{% for x in l %}{{ m(x) }}{{ loop.index }}{% set y = x %}{% endfor %}");
   const Variables variables = variables_from(Json::parse(R"({"l": ["a", "b", "c"]})"));
   std::vector<std::thread> threads;
   std::vector<std::string> texts(4);

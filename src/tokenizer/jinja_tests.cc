@@ -29,13 +29,16 @@ bool is_float(const Value& v) { return v.is(Kind::kDouble); }
 bool is_number(const Value& v) { return v.to_double().has_value(); }
 bool is_string(const Value& v) { return v.is_string(); }
 bool is_mapping(const Value& v) { return v.is(Kind::kDict); }
-bool is_callable(const Value& v) { return v.is(Kind::kObject) && v.as_object()->callable(); }
+// An undefined value can be called: that is how it fails.
+bool is_callable(const Value& v) {
+  return v.is_undefined() || (v.is(Kind::kObject) && v.as_object()->callable());
+}
 bool is_escaped(const Value& v) { return v.is_string() && v.as_string().safe(); }
 
 bool is_sequence(const Value& v) {
   if (v.is(Kind::kObject)) return v.as_object()->is_sequence();
   // An undefined value has both a length and, by failing in its own way, items.
-  return v.is_string() || v.is(Kind::kList) || v.is(Kind::kDict);
+  return v.is_string() || v.is(Kind::kList) || v.is(Kind::kDict) || v.is_undefined();
 }
 
 Value modulo(Context& ctx, const Value& v, Value by) {

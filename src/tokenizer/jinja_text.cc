@@ -32,6 +32,47 @@ void keep_gaps(Gaps& gaps, std::int64_t limit, bool from_right) {
   }
 }
 
+// Every run of blanks becomes one blank.
+Str collapse_blanks(const Str& s) {
+  StrBuilder out;
+  MarkCursor marks(s);
+  bool in_run = false;
+  for_each_char(s.text(), [&](const Char& c) {
+    if (!is_space(c.code)) {
+      out.append(s, c.begin, c.end);
+    } else if (!in_run) {
+      out.append(" ", marks.at(c.begin));
+    }
+    in_run = is_space(c.code);
+  });
+  return out.build(s.safe());
+}
+
+// The entities that escape_html() makes, and their other usual names.
+Str unescape_html(const Str& s) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kEntities{
+      {{"&amp;", "&"},
+       {"&lt;", "<"},
+       {"&gt;", ">"},
+       {"&#39;", "'"},
+       {"&apos;", "'"},
+       {"&#34;", "\""},
+       {"&quot;", "\""}}};
+  StrBuilder out;
+  MarkCursor marks(s);
+  std::size_t done = 0;
+  for (std::size_t i = 0; (i = s.text().find('&', i)) != std::string::npos; ++i) {
+    for (const auto& [entity, plain] : kEntities) {
+      if (s.text().compare(i, entity.size(), entity) != 0) continue;
+      out.append(s, done, i);
+      out.append(plain, marks.at(i));
+      done = i + entity.size();
+    }
+  }
+  out.append(s, done, s.size());
+  return out.build(s.safe());
+}
+
 bool is_line_end(std::uint32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
          c == 0x2029;
@@ -103,11 +144,11 @@ std::vector<Str> split_blanks(const Str& s, std::int64_t limit, bool from_right)
       in_gap = true;
     }
   });
-  const bool cut = limit >= 0 && gaps.size() > static_cast<std::size_t>(limit);
+  const bool cut = limit >= 0 && gaps.size() >= static_cast<std::size_t>(limit);
   keep_gaps(gaps, limit, from_right);
   std::vector<Str> pieces = pieces_between(inner, gaps);
   if (cut) {
-    // The piece that was not split further keeps the blanks at the text's own end.
+    // Once the limit is reached the rest is taken as it is, with the blanks at the text's own end.
     const std::size_t lead = strip(s, Side::kRight).size() - inner.size();
     if (from_right) {
       const std::size_t end = gaps.empty() ? inner.size() : gaps.front().begin;
@@ -167,7 +208,8 @@ Str padded(const Str& s, std::size_t left, std::size_t right, const Str& fill) {
 }
 
 Str center(const Str& s, std::int64_t width, const Str& fill) {
-  const std::int64_t total = std::max<std::int64_t>(0, width - static_cast<std::int64_t>(s.length()));
+  const std::int64_t total =
+      std::max<std::int64_t>(0, width - static_cast<std::int64_t>(s.length()));
   // CPython: the odd blank goes to the left when the width is odd too.
   const std::int64_t left = total / 2 + (total & width & 1);
   return padded(s, static_cast<std::size_t>(left), static_cast<std::size_t>(total - left), fill);
@@ -250,15 +292,7 @@ Str strip_tags(const Str& s) {
     return out.build();
   };
   const Str bare = without(without(s.with_safe(false), "<!--", "-->"), "<", ">");
-  Str text = join(Str(" "), split_blanks(bare, -1, false));
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kEntities{
-      {{"&lt;", "<"}, {"&gt;", ">"}, {"&#39;", "'"}, {"&apos;", "'"}, {"&#34;", "\""},
-       {"&quot;", "\""}, {"&amp;", "&"}}};
-  for (const auto& [entity, plain] : kEntities) {
-    const bool marked = !text.marks().empty();
-    text = replace(text, entity, Str(std::string(plain), marked));
-  }
-  return text;
+  return unescape_html(collapse_blanks(strip(bare, Side::kBoth)));
 }
 
 Str pick(const Str& s, std::int64_t start, std::int64_t count, std::int64_t step) {
@@ -293,7 +327,7 @@ SliceRange clip_slice(std::optional<std::int64_t> start, std::optional<std::int6
   // The distance fits: both are within [-1, length]. |step| is at most 2^62 (checked by callers).
   const std::int64_t distance = step < 0 ? first - last : last - first;
   const std::int64_t stride = step < 0 ? -step : step;
-  return {first, distance <= 0 ? 0 : (distance + stride - 1) / stride};
+  return {first, last, distance <= 0 ? 0 : (distance + stride - 1) / stride};
 }
 
 }  // namespace minisgl::jinja

@@ -1,4 +1,4 @@
-// Python's methods of str, on marked strings: what they return keeps the marks of where it came from.
+// Python's methods of str, on marked strings: what they return keeps the marks of what it came from
 
 #pragma once
 
@@ -65,11 +65,13 @@ Str strip_tags(const Str& s);
 /// Python's s[start:stop:step] by code points, already clipped: first index, number, step.
 Str pick(const Str& s, std::int64_t start, std::int64_t count, std::int64_t step);
 
-/// Python's slice.indices(): clips to [0, length] and returns {first index, number of items}.
+/// What a slice takes of a sequence.
 struct SliceRange {
-  std::int64_t start = 0;
-  std::int64_t count = 0;
+  std::int64_t start = 0;  ///< index of the first item
+  std::int64_t stop = 0;   ///< where it ends, exclusive; -1 when it goes down to the first item
+  std::int64_t count = 0;  ///< number of items
 };
+/// Python's slice.indices(): the bounds of [start:stop:step] clipped to `length`.
 SliceRange clip_slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop,
                       std::int64_t step, std::int64_t length);
 

@@ -21,31 +21,19 @@ bool between(utf8proc_category_t c, utf8proc_category_t first, utf8proc_category
 // ones of the Latin script); empty for all others.
 std::string_view special_upper(std::uint32_t code) {
   switch (code) {
-    case 0xDF:
-      return "SS";
-    case 0x149:
-      return "\xCA\xBCN";
-    case 0x1F0:
-      return "J\xCC\x8C";
-    case 0x587:
-      return "\xD4\xB5\xD5\x92";
-    case 0x1E96:
-      return "H\xCC\xB1";
-    case 0xFB00:
-      return "FF";
-    case 0xFB01:
-      return "FI";
-    case 0xFB02:
-      return "FL";
-    case 0xFB03:
-      return "FFI";
-    case 0xFB04:
-      return "FFL";
+    case 0xDF: return "SS";
+    case 0x149: return "\xCA\xBCN";
+    case 0x1F0: return "J\xCC\x8C";
+    case 0x587: return "\xD4\xB5\xD5\x92";
+    case 0x1E96: return "H\xCC\xB1";
+    case 0xFB00: return "FF";
+    case 0xFB01: return "FI";
+    case 0xFB02: return "FL";
+    case 0xFB03: return "FFI";
+    case 0xFB04: return "FFL";
     case 0xFB05:
-    case 0xFB06:
-      return "ST";
-    default:
-      return {};
+    case 0xFB06: return "ST";
+    default: return {};
   }
 }
 
@@ -99,7 +87,8 @@ Str map_chars(const Str& s, F f) {
 }
 
 std::string lower_in(std::string_view text, const Char& c) {
-  if (c.code < 0x80) return {static_cast<char>(c.code >= 'A' && c.code <= 'Z' ? c.code + 32 : c.code)};
+  if (c.code < 0x80)
+    return {static_cast<char>(c.code >= 'A' && c.code <= 'Z' ? c.code + 32 : c.code)};
   return is_final_sigma(text, c) ? "\xCF\x82" : lower_char(c.code);
 }
 
@@ -166,9 +155,8 @@ Str swapcase(const Str& s) {
 }
 
 Str capitalize(const Str& s) {
-  return map_chars(s, [&](const Char& c) {
-    return c.begin == 0 ? title_char(c.code) : lower_in(s.text(), c);
-  });
+  return map_chars(
+      s, [&](const Char& c) { return c.begin == 0 ? title_char(c.code) : lower_in(s.text(), c); });
 }
 
 Str title(const Str& s) {
@@ -184,9 +172,10 @@ Str title(const Str& s) {
 Str title_words(const Str& s) {
   bool in_word = false;
   return map_chars(s, [&](const Char& c) {
-    const bool separates = is_space(c.code) || (c.code < 0x80 && c.code != 0 &&
-                           std::string_view("-({[<").find(static_cast<char>(c.code)) !=
-                               std::string_view::npos);
+    const bool separates =
+        is_space(c.code) ||
+        (c.code < 0x80 && c.code != 0 &&
+         std::string_view("-({[<").find(static_cast<char>(c.code)) != std::string_view::npos);
     std::string out = in_word ? lower_in(s.text(), c) : upper_char(c.code);
     in_word = !separates;
     return out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 namespace minisgl::jinja {
 namespace {
@@ -21,14 +22,10 @@ int checked_depth(int depth) {
 Value from_json(const Json& json, bool marked, int depth) {
   checked_depth(depth);
   switch (json.type()) {
-    case Json::value_t::boolean:
-      return Value::boolean(json.get<bool>());
-    case Json::value_t::number_integer:
-      return Value::integer(json.get<std::int64_t>());
-    case Json::value_t::number_unsigned:
-      return Value::integer(json.get<std::uint64_t>());
-    case Json::value_t::number_float:
-      return Value::real(json.get<double>());
+    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer: return Value::integer(json.get<std::int64_t>());
+    case Json::value_t::number_unsigned: return Value::integer(json.get<std::uint64_t>());
+    case Json::value_t::number_float: return Value::real(json.get<double>());
     case Json::value_t::string:
       return Value::string(Str(json.get_ref<const std::string&>(), marked));
     case Json::value_t::array: {
@@ -43,9 +40,13 @@ Value from_json(const Json& json, bool marked, int depth) {
         dict.set(Value::string(Str(key, marked)), from_json(value, marked, depth + 1));
       return Value::dict(std::move(dict));
     }
-    default:
-      return Value::none();
+    default: return Value::none();
   }
+}
+
+// Throws TemplateError for a list or dict, or a tuple that holds one.
+void require_hashable(const Value& v) {
+  if (!hashable(v)) hash(v);
 }
 
 bool equal_lists(const List& a, const List& b) {
@@ -114,14 +115,10 @@ std::optional<double> Value::to_double() const {
 
 int Value::depth() const {
   switch (kind()) {
-    case Kind::kList:
-      return as_list().depth();
-    case Kind::kDict:
-      return as_dict().depth();
-    case Kind::kObject:
-      return as_object()->depth();
-    default:
-      return 0;
+    case Kind::kList: return as_list().depth();
+    case Kind::kDict: return as_dict().depth();
+    case Kind::kObject: return as_object()->depth();
+    default: return 0;
   }
 }
 
@@ -131,14 +128,10 @@ bool Value::same_as(const Value& other) const {
     case Kind::kString:
       // Equal strings are often one object in Python, and templates that ask mean the text.
       return as_string().text() == other.as_string().text();
-    case Kind::kList:
-      return list_ref() == other.list_ref();
-    case Kind::kDict:
-      return dict_ref() == other.dict_ref();
-    case Kind::kObject:
-      return as_object() == other.as_object();
-    default:
-      return equal(*this, other);
+    case Kind::kList: return list_ref() == other.list_ref();
+    case Kind::kDict: return dict_ref() == other.dict_ref();
+    case Kind::kObject: return as_object() == other.as_object();
+    default: return equal(*this, other);
   }
 }
 
@@ -148,14 +141,15 @@ List::List(std::vector<Value> items, Type type) : items_(std::move(items)), type
   depth_ = checked_depth(deepest + 1);
 }
 
-std::optional<std::size_t> Dict::position(const Value& key, std::size_t hash) const {
+std::optional<std::size_t> Dict::position(const Value& key) const {
   if (entries_.size() <= kLinear) {
+    require_hashable(key);
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       if (equal(entries_[i].first, key)) return i;
     }
     return std::nullopt;
   }
-  const auto [first, last] = index_.equal_range(hash);
+  const auto [first, last] = index_.equal_range(hash(key));
   for (auto it = first; it != last; ++it) {
     if (equal(entries_[it->second].first, key)) return it->second;
   }
@@ -163,9 +157,8 @@ std::optional<std::size_t> Dict::position(const Value& key, std::size_t hash) co
 }
 
 void Dict::set(Value key, Value value) {
-  const std::size_t h = hash(key);
   depth_ = checked_depth(std::max(depth_, value.depth() + 1));
-  if (const auto i = position(key, h)) {
+  if (const auto i = position(key)) {
     entries_[*i].second = std::move(value);
     return;
   }
@@ -173,12 +166,12 @@ void Dict::set(Value key, Value value) {
   if (entries_.size() == kLinear + 1) {
     for (std::size_t i = 0; i < entries_.size(); ++i) index_.emplace(hash(entries_[i].first), i);
   } else if (entries_.size() > kLinear) {
-    index_.emplace(h, entries_.size() - 1);
+    index_.emplace(hash(entries_.back().first), entries_.size() - 1);
   }
 }
 
 const Value* Dict::find(const Value& key) const {
-  const auto i = position(key, hash(key));
+  const auto i = position(key);
   return i ? &entries_[*i].second : nullptr;
 }
 
@@ -218,24 +211,15 @@ void Method::repr(Context&, StrBuilder& out) {
 
 std::string_view type_name(const Value& v) {
   switch (v.kind()) {
-    case Kind::kNone:
-      return "NoneType";
-    case Kind::kUndefined:
-      return "Undefined";
-    case Kind::kBool:
-      return "bool";
-    case Kind::kInt:
-      return "int";
-    case Kind::kDouble:
-      return "float";
-    case Kind::kString:
-      return v.as_string().safe() ? "Markup" : "str";
-    case Kind::kList:
-      return v.as_list().is_tuple() ? "tuple" : "list";
-    case Kind::kDict:
-      return "dict";
-    case Kind::kObject:
-      return v.as_object()->type_name();
+    case Kind::kNone: return "NoneType";
+    case Kind::kUndefined: return "Undefined";
+    case Kind::kBool: return "bool";
+    case Kind::kInt: return "int";
+    case Kind::kDouble: return "float";
+    case Kind::kString: return v.as_string().safe() ? "Markup" : "str";
+    case Kind::kList: return v.as_list().is_tuple() ? "tuple" : "list";
+    case Kind::kDict: return "dict";
+    case Kind::kObject: return v.as_object()->type_name();
   }
   return "object";
 }
@@ -243,22 +227,14 @@ std::string_view type_name(const Value& v) {
 bool truthy(const Value& v) {
   switch (v.kind()) {
     case Kind::kNone:
-    case Kind::kUndefined:
-      return false;
-    case Kind::kBool:
-      return v.as_bool();
-    case Kind::kInt:
-      return v.as_int() != 0;
-    case Kind::kDouble:
-      return v.as_double() != 0;
-    case Kind::kString:
-      return !v.as_string().empty();
-    case Kind::kList:
-      return v.as_list().size() != 0;
-    case Kind::kDict:
-      return v.as_dict().size() != 0;
-    case Kind::kObject:
-      return v.as_object()->length().value_or(1) != 0;
+    case Kind::kUndefined: return false;
+    case Kind::kBool: return v.as_bool();
+    case Kind::kInt: return v.as_int() != 0;
+    case Kind::kDouble: return v.as_double() != 0;
+    case Kind::kString: return !v.as_string().empty();
+    case Kind::kList: return v.as_list().size() != 0;
+    case Kind::kDict: return v.as_dict().size() != 0;
+    case Kind::kObject: return v.as_object()->length().value_or(1) != 0;
   }
   return true;
 }
@@ -273,14 +249,10 @@ bool equal(const Value& a, const Value& b) {
   if (x && y) return *x == *y;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::kList:
-      return a.list_ref() == b.list_ref() || equal_lists(a.as_list(), b.as_list());
-    case Kind::kDict:
-      return a.dict_ref() == b.dict_ref() || equal_dicts(a.as_dict(), b.as_dict());
-    case Kind::kObject:
-      return a.as_object() == b.as_object();
-    default:
-      return true;  // None, undefined
+    case Kind::kList: return a.list_ref() == b.list_ref() || equal_lists(a.as_list(), b.as_list());
+    case Kind::kDict: return a.dict_ref() == b.dict_ref() || equal_dicts(a.as_dict(), b.as_dict());
+    case Kind::kObject: return a.as_object() == b.as_object();
+    default: return true;  // None, undefined
   }
 }
 
@@ -311,8 +283,7 @@ bool hashable(const Value& v) {
 
 std::size_t hash(const Value& v) {
   switch (v.kind()) {
-    case Kind::kString:
-      return std::hash<std::string_view>()(v.as_string().text());
+    case Kind::kString: return std::hash<std::string_view>()(v.as_string().text());
     case Kind::kBool:
     case Kind::kInt: {
       const Int i = *v.to_integer();
@@ -320,20 +291,16 @@ std::size_t hash(const Value& v) {
       return -kLimit < i && i < kLimit ? std::hash<std::int64_t>()(static_cast<std::int64_t>(i))
                                        : hash_double(static_cast<double>(i));
     }
-    case Kind::kDouble:
-      return hash_double(v.as_double());
+    case Kind::kDouble: return hash_double(v.as_double());
     case Kind::kList: {
       if (!v.as_list().is_tuple()) break;
       std::size_t seed = v.as_list().size();
       for (const Value& item : v.as_list().items()) seed = combine(seed, hash(item));
       return seed;
     }
-    case Kind::kObject:
-      return std::hash<const void*>()(v.as_object().get());
-    case Kind::kDict:
-      break;
-    default:
-      return static_cast<std::size_t>(v.kind());
+    case Kind::kObject: return std::hash<const void*>()(v.as_object().get());
+    case Kind::kDict: break;
+    default: return static_cast<std::size_t>(v.kind());
   }
   throw TemplateError("unhashable type: '" + std::string(type_name(v)) + "'");
 }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -167,7 +167,7 @@ class Dict {
   int depth() const { return depth_; }
 
  private:
-  std::optional<std::size_t> position(const Value& key, std::size_t hash) const;
+  std::optional<std::size_t> position(const Value& key) const;
 
   std::vector<Entry> entries_;
   // Only once there are more than kLinear entries: hash -> position in entries_.
