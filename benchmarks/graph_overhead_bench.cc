@@ -1,6 +1,6 @@
-// What an (emulated) graph costs on a CPU: a decode step padded to a captured size and replayed from
-// fixed buffers, against the same step run directly. On a CPU there is no launch that it would save,
-// so this is the price of padding and copies alone.
+// What an (emulated) graph costs on a CPU: a decode step padded to a captured size and replayed
+// from fixed buffers, against the same step run directly. On a CPU there is no launch that it would
+// save, so this is the price of padding and copies alone.
 //
 //   graph_overhead_bench MODEL [THREADS [CONTEXT]]
 //
@@ -32,13 +32,16 @@ struct Setting {
   std::string model;
   int threads = 0;
   std::int32_t context = 0;  // keys of every row
+  std::int32_t num_pages =
+      0;  // at least the model's context, which bounds what a graph may be given
 };
 
-std::unique_ptr<Engine> make_engine(const Setting& s, const std::string& backend, std::int32_t graph_max) {
+std::unique_ptr<Engine> make_engine(const Setting& s, const std::string& backend,
+                                    std::int32_t graph_max) {
   return std::make_unique<Engine>(load_model(s.model, {.num_threads = s.threads}),
                                   EngineConfig{.num_threads = s.threads,
                                                .attention_backend = backend,
-                                               .num_pages = kMaxRows * s.context,
+                                               .num_pages = s.num_pages,
                                                .max_running_requests = kMaxRows,
                                                .graph_max_batch_size = graph_max});
 }
@@ -47,7 +50,10 @@ std::unique_ptr<Engine> make_engine(const Setting& s, const std::string& backend
 class Steps {
  public:
   Steps(Engine& engine, std::int32_t rows, std::int32_t context)
-      : engine_(engine), table_(kMaxRows, engine.limits().max_seq_len, engine.limits().dummy_loc()), rows_(rows), context_(context) {
+      : engine_(engine),
+        table_(kMaxRows, engine.limits().max_seq_len, engine.limits().dummy_loc()),
+        rows_(rows),
+        context_(context) {
     for (std::int32_t row = 0; row < rows; ++row)
       for (std::int32_t i = 0; i < context; ++i) table_.row(RowId{row})[i] = row * context + i;
   }
@@ -98,9 +104,9 @@ void compare(const Setting& s, const std::string& backend) {
     }
     const auto& sizes = graph->graphs()->batch_sizes();
     fmt::print("{:<8} {:>4} -> {:<4} {:>11.1f} {:>11.1f} {:>9.3f} {:>9.3f}\n", backend, rows,
-               *std::lower_bound(sizes.begin(), sizes.end(), rows), quantile(plain_seconds, 0.5) * 1e6,
-               quantile(replayed_seconds, 0.5) * 1e6, quantile(ratios, 0.5),
-               quantile(ratios, 0.75) - quantile(ratios, 0.25));
+               *std::lower_bound(sizes.begin(), sizes.end(), rows),
+               quantile(plain_seconds, 0.5) * 1e6, quantile(replayed_seconds, 0.5) * 1e6,
+               quantile(ratios, 0.5), quantile(ratios, 0.75) - quantile(ratios, 0.25));
     std::fflush(stdout);
   }
 }
@@ -111,11 +117,14 @@ int run(int argc, char** argv) {
     return 2;
   }
   log::set_level(log::Level::kWarning);
-  const Setting s{.model = argv[1],
-                  .threads = argc > 2 ? std::atoi(argv[2]) : available_processors(),
-                  .context = argc > 3 ? std::atoi(argv[3]) : 128};
+  Setting s{.model = argv[1],
+            .threads = argc > 2 ? std::atoi(argv[2]) : available_processors(),
+            .context = argc > 3 ? std::atoi(argv[3]) : 128};
+  const std::int64_t longest = read_model_config(s.model).max_position_embeddings;
+  s.num_pages = std::max(kMaxRows * s.context, static_cast<std::int32_t>(longest));
   fmt::print("{}, {} threads, context {}, {} pairs\n", s.model, s.threads, s.context, kPairs);
-  fmt::print("{:<8} {:>12} {:>11} {:>11} {:>9} {:>9}\n", "backend", "rows        ", "eager us", "graph us", "ratio", "IQR");
+  fmt::print("{:<8} {:>12} {:>11} {:>11} {:>9} {:>9}\n", "backend", "rows        ", "eager us",
+             "graph us", "ratio", "IQR");
   for (const char* backend : {"fa", "ref"}) compare(s, backend);
   return 0;
 }

@@ -26,10 +26,10 @@ constexpr int kMaxTokens = 6;
 
 /// What a run did and gave.
 struct Result {
-  std::vector<Ids> answers;           // of the prompts, in order
-  std::vector<std::int32_t> sizes;    // that were captured
-  std::vector<std::string> replays;   // "3->4" for each replay
-  std::string error;                  // that ended it, or ""
+  std::vector<Ids> answers;          // of the prompts, in order
+  std::vector<std::int32_t> sizes;   // that were captured
+  std::vector<std::string> replays;  // "3->4" for each replay
+  std::string error;                 // that ended it, or ""
 };
 
 struct Options {
@@ -44,7 +44,8 @@ std::vector<Ids> prompts_of(const std::string& model) {
   std::vector<Ids> prompts;
   try {
     const auto tokenizer = minisgl::load_tokenizer(model);
-    for (const char* text : {"The capital of France is", "List three prime numbers:", "def fibonacci(n):"})
+    for (const char* text :
+         {"The capital of France is", "List three prime numbers:", "def fibonacci(n):"})
       prompts.push_back(tokenizer->encode(text, {.add_special = true}));
   } catch (const minisgl::Error&) {
     prompts.clear();
@@ -64,7 +65,8 @@ Result run(const std::string& model, const std::vector<Ids>& prompts, const Opti
                                             .max_seq_len = 128,
                                             .graph_max_batch_size = options.graph_max_batch_size,
                                             .check_graphs = options.check_graphs});
-  Result result{.answers = std::vector<Ids>(prompts.size()), .sizes = {}, .replays = {}, .error = {}};
+  Result result{
+      .answers = std::vector<Ids>(prompts.size()), .sizes = {}, .replays = {}, .error = {}};
   if (minisgl::GraphRunner* graphs = engine->graphs()) {
     result.sizes = graphs->batch_sizes();
     graphs->leave_out(options.left_out);
@@ -73,12 +75,14 @@ Result run(const std::string& model, const std::vector<Ids>& prompts, const Opti
         result.replays.push_back(fmt::format("{}->{}", batch.num_rows, batch.rows.size()));
     });
   }
-  minisgl::Scheduler scheduler(*engine, {.overlap = false}, [&](std::span<const minisgl::TokenEvent> events) {
-    for (const minisgl::TokenEvent& event : events) {
-      if (event.has_token) result.answers[event.request.value].push_back(event.token);
-      if (!event.error.empty()) result.error = event.error;
-    }
-  });
+  minisgl::Scheduler scheduler(*engine, {.overlap = false},
+                               [&](std::span<const minisgl::TokenEvent> events) {
+                                 for (const minisgl::TokenEvent& event : events) {
+                                   if (event.has_token)
+                                     result.answers[event.request.value].push_back(event.token);
+                                   if (!event.error.empty()) result.error = event.error;
+                                 }
+                               });
   for (std::size_t i = 0; i < prompts.size(); ++i)
     scheduler.submit({{i}, prompts[i], {.max_tokens = kMaxTokens, .ignore_eos = true}});
   try {
@@ -108,13 +112,15 @@ int show(const std::string& model) {
 
   const Result wrong = run(model, prompts, {.graph_max_batch_size = 4, .left_out = "positions"});
   const bool unnoticed = wrong.answers == eager.answers;
-  fmt::print("matches the correct output after positions was not copied: {}\n", unnoticed ? "True" : "False");
+  fmt::print("matches the correct output after positions was not copied: {}\n",
+             unnoticed ? "True" : "False");
   fmt::print("  correct: [{}]\n", fmt::join(eager.answers[0], ", "));
   fmt::print("  wrong:   [{}]\n", fmt::join(wrong.answers[0], ", "));
   if (const std::size_t token = first_difference(eager.answers[0], wrong.answers[0]))
     fmt::print("  they part at token {}, and nothing has reported an error\n", token);
 
-  const Result checked = run(model, prompts, {.graph_max_batch_size = 4, .left_out = "positions", .check_graphs = true});
+  const Result checked = run(
+      model, prompts, {.graph_max_batch_size = 4, .left_out = "positions", .check_graphs = true});
   fmt::print("with check_graphs: {}\n", checked.error);
   const bool found = checked.error == "graph input positions was not refreshed for this step";
   return same && !unnoticed && wrong.error.empty() && found ? 0 : 1;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the example cuda_graph and compares what it prints with what chapter 18 promises.
 
-    cuda_graph_test.py PROGRAM MODEL
+cuda_graph_test.py PROGRAM MODEL
 """
 
 import ast
@@ -35,7 +35,7 @@ def main() -> None:
     wrong = ast.literal_eval(lines[10].removeprefix("  wrong:   "))
     expect((len(correct), len(wrong)), (6, 6), "numbers of tokens")
     expect(wrong[0], correct[0], "the first token, which comes from the prompt's step")
-    parts = next(i for i, (a, b) in enumerate(zip(correct, wrong), 1) if a != b)
+    parts = next(i for i, (a, b) in enumerate(zip(correct, wrong, strict=True), 1) if a != b)
     expect(
         lines[11], f"  they part at token {parts}, and nothing has reported an error", "difference"
     )

@@ -32,7 +32,7 @@ struct LlmOptions {
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< these instead, if there are any
   bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
-  std::string served_model_name;          ///< empty: the file's or folder's name
+  std::string served_model_name = {};     ///< empty: the file's or folder's name
 };
 
 /// One answer.

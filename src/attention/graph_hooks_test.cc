@@ -80,7 +80,8 @@ class GraphHooksTest : public testing::TestWithParam<Case> {
                 : table_.row(RowId{row})[at - 1] + 1;
       }
     backend_->init_capture_graph(kSizes, kMaxTokens);
-    for (const std::int32_t size : {4, 2, 1}) captured_[size] = &backend_->prepare_for_capture(size, stream_);
+    for (const std::int32_t size : {4, 2, 1})
+      captured_[size] = &backend_->prepare_for_capture(size, stream_);
     stream_.synchronize();
   }
 
@@ -148,7 +149,8 @@ TEST_P(GraphHooksTest, AddressesStayThroughAHundredReplays) {
   const auto addresses = [&] {
     std::vector<const void*> all;
     for (const std::int32_t size : kSizes)
-      for (const CapturedBuffer& buffer : backend_->captured_buffers(size)) all.push_back(buffer.view.data);
+      for (const CapturedBuffer& buffer : backend_->captured_buffers(size))
+        all.push_back(buffer.view.data);
     return all;
   };
   const auto before = addresses();
@@ -156,7 +158,8 @@ TEST_P(GraphHooksTest, AddressesStayThroughAHundredReplays) {
   for (int i = 0; i < 100; ++i) {
     const std::int32_t size = kSizes[random.below(3)];
     std::vector<std::int32_t> lengths(static_cast<std::size_t>(size));
-    for (std::int32_t& length : lengths) length = static_cast<std::int32_t>(random.between(1, kMaxTokens));
+    for (std::int32_t& length : lengths)
+      length = static_cast<std::int32_t>(random.between(1, kMaxTokens));
     const auto live = backend_->prepare_metadata(batch_of(lengths, size), stream_);
     PlainWriter writer;
     backend_->prepare_for_replay(size, *live, writer, stream_);
@@ -195,8 +198,9 @@ TEST_P(GraphHooksTest, WhatWasNotAnnouncedIsAnError) {
   };
   EXPECT_THAT(error([&] { backend_->prepare_for_capture(3, stream_); }),
               HasSubstr("has no graph buffers for 3 rows"));
-  EXPECT_THAT(error([&] { backend_->prepare_for_replay(4, *live, writer, stream_); }),
-              HasSubstr("a step of 2 rows, 1 queries and up to 6 keys does not fit a graph of 4 rows"));
+  EXPECT_THAT(
+      error([&] { backend_->prepare_for_replay(4, *live, writer, stream_); }),
+      HasSubstr("a step of 2 rows, 1 queries and up to 6 keys does not fit a graph of 4 rows"));
   EXPECT_THAT(error([&] { backend_->prepare_for_replay(2, *prefill, writer, stream_); }),
               HasSubstr("3 queries"));
   EXPECT_THAT(error([&] { backend_->prepare_for_replay(2, Other(), writer, stream_); }),
@@ -205,8 +209,8 @@ TEST_P(GraphHooksTest, WhatWasNotAnnouncedIsAnError) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GraphHooksTest,
-                         testing::Values(Case{"fa", 1}, Case{"fa", 16}, Case{"fa", 64}, Case{"ref", 1},
-                                         Case{"ref", 16}),
+                         testing::Values(Case{"fa", 1}, Case{"fa", 16}, Case{"fa", 64},
+                                         Case{"ref", 1}, Case{"ref", 16}),
                          name_of);
 
 }  // namespace

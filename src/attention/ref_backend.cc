@@ -86,10 +86,11 @@ const RefMetadata& RefBackend::captured_metadata(std::int32_t batch_size) const 
 
 const AttentionMetadata& RefBackend::prepare_for_capture(std::int32_t batch_size, Stream& stream) {
   const RefMetadata& metadata = captured_metadata(batch_size);
-  as_cpu(stream).run([offsets = metadata.cu_seqlens_q, lengths = metadata.cache_seqlens](ThreadPool&) {
-    std::iota(offsets.as<std::int32_t>(), offsets.as<std::int32_t>() + offsets.numel(), 0);
-    std::fill_n(lengths.as<std::int32_t>(), lengths.numel(), 1);
-  });
+  as_cpu(stream).run(
+      [offsets = metadata.cu_seqlens_q, lengths = metadata.cache_seqlens](ThreadPool&) {
+        std::iota(offsets.as<std::int32_t>(), offsets.as<std::int32_t>() + offsets.numel(), 0);
+        std::fill_n(lengths.as<std::int32_t>(), lengths.numel(), 1);
+      });
   return metadata;
 }
 

@@ -38,11 +38,13 @@ class RefBackend final : public AttentionBackend {
   bool supports_graphs() const override { return shape_.device.is_cpu(); }
   void init_capture_graph(std::span<const std::int32_t> batch_sizes,
                           std::int64_t max_seq_len_tokens) override;
-  /// Returns RefMetadata: every row has one key, at location 0 until the first prepare_for_replay().
+  /// Returns RefMetadata: every row has one key, at location 0 until the first
+  /// prepare_for_replay().
   const AttentionMetadata& prepare_for_capture(std::int32_t batch_size, Stream& stream) override;
   /// ref.cache_seqlens, ref.page_table; constant: ref.cu_seqlens_q.
   std::vector<CapturedBuffer> captured_buffers(std::int32_t batch_size) const override;
-  /// Copies as many columns of the page table as `live` has; older entries beyond them are not read.
+  /// Copies as many columns of the page table as `live` has; older entries beyond them are not
+  /// read.
   void prepare_for_replay(std::int32_t batch_size, const AttentionMetadata& live,
                           CaptureWriter& writer, Stream& stream) override;
 
@@ -50,9 +52,9 @@ class RefBackend final : public AttentionBackend {
   /// The arrays that graphs read, for the largest of them; a smaller one reads their beginnings.
   struct Captured {
     std::int64_t max_seq_len_tokens = 0;
-    Tensor cu_seqlens_q;   // [max_rows + 1] i32: 0, 1, 2, ...
-    Tensor cache_seqlens;  // [max_rows] i32
-    Tensor page_table;     // [max_rows, max_seq_len_tokens] i32
+    Tensor cu_seqlens_q;                           // [max_rows + 1] i32: 0, 1, 2, ...
+    Tensor cache_seqlens;                          // [max_rows] i32
+    Tensor page_table;                             // [max_rows, max_seq_len_tokens] i32
     std::map<std::int32_t, RefMetadata> metadata;  // by number of rows
   };
   const RefMetadata& captured_metadata(std::int32_t batch_size) const;

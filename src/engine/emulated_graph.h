@@ -10,8 +10,8 @@
 namespace minisgl {
 
 /// Runs the forward pass again with the inputs and the metadata that were current when it was
-/// captured, whatever is current now: like a real graph it sees nothing but the captured buffers. So
-/// an input that nobody copies into its buffer gives a wrong result here as it does on a GPU.
+/// captured, whatever is current now: like a real graph it sees nothing but the captured buffers.
+/// So an input that nobody copies into its buffer gives a wrong result here as it does on a GPU.
 /// Source: mini-sglang from scratch, chapter 18, EmulatedGraph.
 class EmulatedGraph final : public Graph {
  public:

@@ -19,7 +19,9 @@ struct Named final : AttentionMetadata {
 class NoBackend final : public AttentionBackend {
  public:
   std::string_view name() const override { return "none"; }
-  std::unique_ptr<AttentionMetadata> prepare_metadata(const Batch&, Stream&) override { return nullptr; }
+  std::unique_ptr<AttentionMetadata> prepare_metadata(const Batch&, Stream&) override {
+    return nullptr;
+  }
   void forward(TensorView, std::int64_t, TensorView, ForwardContext&) override {}
 };
 
@@ -31,7 +33,9 @@ ForwardInputs positions_only(const TensorView& positions) {
 
 class EmulatedGraphTest : public testing::Test {
  protected:
-  const std::string& current_name() const { return dynamic_cast<const Named&>(*context_.metadata).name; }
+  const std::string& current_name() const {
+    return dynamic_cast<const Named&>(*context_.metadata).name;
+  }
   std::int32_t current_position() const { return context_.inputs->positions.as<std::int32_t>()[0]; }
 
   CpuStream stream_{1};
@@ -56,7 +60,8 @@ TEST_F(EmulatedGraphTest, SeesWhatWasCapturedWhateverIsCurrent) {
   fixed_.view().as<std::int32_t>()[0] = 7;  // the copy that a replay needs
   graph.replay(stream_);
   EXPECT_EQ(names, (std::vector<std::string>{"captured", "captured"}));
-  EXPECT_EQ(positions, (std::vector<std::int32_t>{0, 7})) << "the first replay sees the old value, silently";
+  EXPECT_EQ(positions, (std::vector<std::int32_t>{0, 7}))
+      << "the first replay sees the old value, silently";
   EXPECT_EQ(context_.inputs, &inputs);
   EXPECT_EQ(current_name(), "live");
 }
@@ -66,7 +71,8 @@ TEST_F(EmulatedGraphTest, KeepsItsInputsWhenThoseItWasMadeOfAreGone) {
   std::unique_ptr<EmulatedGraph> graph;
   {
     const ForwardInputs temporary = positions_only(fixed_);
-    graph = std::make_unique<EmulatedGraph>(context_, temporary, captured_, [&] { seen = current_position(); });
+    graph = std::make_unique<EmulatedGraph>(context_, temporary, captured_,
+                                            [&] { seen = current_position(); });
   }
   fixed_.view().as<std::int32_t>()[0] = 5;
   graph->replay(stream_);

@@ -27,12 +27,13 @@ struct EngineConfig {
   std::int32_t max_running_requests = 256;
   std::int32_t max_seq_len = 0;           ///< 0: as the model was trained
   std::int32_t prefill_budget_tokens = 256;
-  /// Rows of the largest graph; 0: none. -1: by the free memory on a GPU, none on a CPU, where a graph
-  /// is emulated and saves nothing.
+  /// Rows of the largest graph; 0: none. -1: by the free memory on a GPU, none on a CPU, where a
+  /// graph is emulated and saves nothing.
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< if not empty: these, whatever the maximum
   bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow
-  /// For tests: called on the stream with each step's logits [samples, vocab] before they are sampled.
+  /// For tests: called on the stream with each step's logits [samples, vocab] before they are
+  /// sampled.
   std::function<void(const Batch&, TensorView logits)> on_logits;
 };
 

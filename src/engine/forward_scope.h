@@ -7,8 +7,8 @@
 
 namespace minisgl {
 
-/// Makes a step's inputs and metadata the current ones of `context` until the scope ends, however it
-/// ends. Throws Error when another step is current.
+/// Makes a step's inputs and metadata the current ones of `context` until the scope ends, however
+/// it ends. Throws Error when another step is current.
 class ForwardScope {
  public:
   ForwardScope(ForwardContext& context, const ForwardInputs& inputs,

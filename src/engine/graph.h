@@ -14,7 +14,8 @@ class Graph {
   virtual ~Graph() = default;
 
   /// Enqueues all that was recorded. Allocates nothing and does not synchronise. Throws what the
-  /// recorded work throws at once (on a CPU: all of it), after which the graph may be replayed again.
+  /// recorded work throws at once (on a CPU: all of it), after which the graph may be replayed
+  /// again.
   virtual void replay(Stream& stream) = 0;
 };
 

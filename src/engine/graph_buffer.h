@@ -13,9 +13,9 @@ namespace minisgl {
 /// One set for all graphs: a graph of n rows reads the first n entries of each.
 /// Source: mini-sglang engine/graph.py GraphCaptureBuffer.
 struct GraphCaptureBuffer {
-  /// Holds max_rows rows of padding: token 0 at position 0, kept at `dummy_loc`. `logits`, [max_rows,
-  /// vocab] f32, is memory of the caller: the eager steps' own, as no two steps run at once. Returns
-  /// when all is written.
+  /// Holds max_rows rows of padding: token 0 at position 0, kept at `dummy_loc`. `logits`,
+  /// [max_rows, vocab] f32, is memory of the caller: the eager steps' own, as no two steps run at
+  /// once. Returns when all is written.
   GraphCaptureBuffer(std::int32_t max_rows, TokenLoc dummy_loc, TensorView logits, Stream& stream);
 
   Tensor input_ids;   ///< [max_rows] i32

@@ -26,8 +26,7 @@ void for_each_run(const TensorView& view, const Visit& visit) {
 }
 
 bool is_poison(const std::byte* data, std::size_t bytes) {
-  return std::all_of(data, data + bytes,
-                     [](std::byte b) { return b == GraphChecker::kPoison; });
+  return std::all_of(data, data + bytes, [](std::byte b) { return b == GraphChecker::kPoison; });
 }
 
 std::vector<std::byte> content_of(const TensorView& view) {
@@ -117,15 +116,16 @@ void GraphChecker::verify(std::int32_t num_rows, Stream& stream) {
       const CapturedBuffer& buffer = entry.buffer;
       const std::vector<std::byte> now = content_of(buffer.view);
       if (constant) {
-        if (now != entry.content) fail(buffer, "was declared constant, but has changed since its capture");
+        if (now != entry.content)
+          fail(buffer, "was declared constant, but has changed since its capture");
         return;
       }
       if (is_poison(now.data(), now.size())) fail(buffer, "was not refreshed for this step");
       const auto size = static_cast<std::size_t>(bytes_of(buffer.view.dtype, 1));
       for (std::size_t at = 0; entry.whole && at < now.size(); at += size)
         if (is_poison(now.data() + at, size))
-          fail(buffer, "was not refreshed for this step in row " + std::to_string(at / size) + " of " +
-                           std::to_string(now.size() / size));
+          fail(buffer, "was not refreshed for this step in row " + std::to_string(at / size) +
+                           " of " + std::to_string(now.size() / size));
     });
   }
 }
@@ -133,8 +133,8 @@ void GraphChecker::verify(std::int32_t num_rows, Stream& stream) {
 void check_padding(const Batch& batch, TokenLoc dummy_loc) {
   const PageTable& table = *batch.page_table;
   const std::span<const TokenLoc> dummy = table.row(table.dummy_row());
-  const auto moved = std::find_if(dummy.begin(), dummy.end(),
-                                  [&](TokenLoc loc) { return loc != dummy_loc; });
+  const auto moved =
+      std::find_if(dummy.begin(), dummy.end(), [&](TokenLoc loc) { return loc != dummy_loc; });
   check(moved == dummy.end(), "the dummy row of the page table was written: entry ",
         moved - dummy.begin(), " is not ", dummy_loc);
   for (std::size_t i = 0; i < batch.rows.size(); ++i) {
@@ -145,7 +145,8 @@ void check_padding(const Batch& batch, TokenLoc dummy_loc) {
       continue;
     }
     check(row.row != table.dummy_row(), "row ", i, " of a request is the dummy row");
-    const std::span<const TokenLoc> locs = table.row(row.row).first(static_cast<std::size_t>(row.device_len));
+    const std::span<const TokenLoc> locs =
+        table.row(row.row).first(static_cast<std::size_t>(row.device_len));
     const auto bad = std::find_if(locs.begin(), locs.end(),
                                   [&](TokenLoc loc) { return loc < 0 || loc >= dummy_loc; });
     check(bad == locs.end(), "row ", i, " of a request has token ", bad - locs.begin(),

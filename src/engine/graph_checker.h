@@ -19,19 +19,19 @@ namespace minisgl {
 ///     length, location, page or token.
 ///  2. written() is called for each copy. One to a name that is not declared, or outside of the
 ///     memory that is declared for it, is an Error.
-///  3. verify() throws Error naming the first buffer that was not written, or that holds only poison
-///     (a copy of nothing), or, for one of the model's own inputs, that holds poison in some row;
-///     and one that was declared constant and is not what it was at its capture.
+///  3. verify() throws Error naming the first buffer that was not written, or that holds only
+///     poison (a copy of nothing), or, for one of the model's own inputs, that holds poison in some
+///     row; and one that was declared constant and is not what it was at its capture.
 ///
 /// Poison that is left beyond what a step uses (the columns of a page table behind a row's pages)
-/// must not matter, and is not looked for: a kernel that reads it leaves the pool or the table, which
-/// a sanitizer sees. Works for any backend, since it knows only what is declared. Not thread-safe;
-/// CPU memory.
+/// must not matter, and is not looked for: a kernel that reads it leaves the pool or the table,
+/// which a sanitizer sees. Works for any backend, since it knows only what is declared. Not
+/// thread-safe; CPU memory.
 class GraphChecker {
  public:
-  /// `inputs` are the model's own, of which every element is refreshed; `metadata` is the backend's.
-  /// Keeps the content of the constant ones: call it when they are written. Throws Error if two have
-  /// one name or one has no memory.
+  /// `inputs` are the model's own, of which every element is refreshed; `metadata` is the
+  /// backend's. Keeps the content of the constant ones: call it when they are written. Throws Error
+  /// if two have one name or one has no memory.
   void add(std::int32_t num_rows, std::vector<CapturedBuffer> inputs,
            std::vector<CapturedBuffer> metadata);
 
@@ -58,9 +58,9 @@ class GraphChecker {
   Graph* current_ = nullptr;
 };
 
-/// Throws Error if padding and requests touch each other: a row of a request that is the dummy row, or
-/// that has a location of the dummy page among its own; a padding row that is not one token of the
-/// dummy row; a dummy row that does not lie at `dummy_loc` throughout. O(tokens of all rows).
+/// Throws Error if padding and requests touch each other: a row of a request that is the dummy row,
+/// or that has a location of the dummy page among its own; a padding row that is not one token of
+/// the dummy row; a dummy row that does not lie at `dummy_loc` throughout. O(tokens of all rows).
 void check_padding(const Batch& batch, TokenLoc dummy_loc);
 
 }  // namespace minisgl

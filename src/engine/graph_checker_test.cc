@@ -79,7 +79,8 @@ TEST_F(GraphCheckerTest, AStepThatRefreshesAllPasses) {
 
 TEST_F(GraphCheckerTest, AnInputThatIsNotCopiedIsNamed) {
   EXPECT_EQ(step([&] { copy_table(); }), "graph input positions was not refreshed for this step");
-  EXPECT_EQ(step([&] { copy_positions(); }), "graph input made_up.table was not refreshed for this step");
+  EXPECT_EQ(step([&] { copy_positions(); }),
+            "graph input made_up.table was not refreshed for this step");
   EXPECT_EQ(step([&] {
               copy_positions();
               copy_table();
@@ -127,7 +128,8 @@ TEST_F(GraphCheckerTest, AConstantThatChangesIsNamed) {
 }
 
 TEST_F(GraphCheckerTest, AConstantIsNotWritten) {
-  EXPECT_THAT(step([&] { checker_.written("made_up.scale", scale_); }), HasSubstr("was declared constant"));
+  EXPECT_THAT(step([&] { checker_.written("made_up.scale", scale_); }),
+              HasSubstr("was declared constant"));
 }
 
 TEST_F(GraphCheckerTest, WritesGoToDeclaredMemoryOnly) {
@@ -140,7 +142,8 @@ TEST_F(GraphCheckerTest, WritesGoToDeclaredMemoryOnly) {
 }
 
 TEST_F(GraphCheckerTest, ADeclarationIsUniqueAndHasMemory) {
-  EXPECT_EQ(error_of([&] { checker_.add(1, {{"x", scale_}}, {{"x", table_}}); }), "graph input x is declared twice");
+  EXPECT_EQ(error_of([&] { checker_.add(1, {{"x", scale_}}, {{"x", table_}}); }),
+            "graph input x is declared twice");
   EXPECT_EQ(error_of([&] { checker_.add(1, {{"x", TensorView(nullptr, {1}, DType::kI32)}}, {}); }),
             "graph input x has no memory");
 }
@@ -179,7 +182,8 @@ TEST_F(CheckPaddingTest, ARequestInTheDummyRowIsFound) {
 
 TEST_F(CheckPaddingTest, ADummyRowThatWasWrittenIsFound) {
   table_.row(table_.dummy_row())[3] = 12;
-  EXPECT_THAT(error(), HasSubstr("the dummy row of the page table was written: entry 3 is not 100"));
+  EXPECT_THAT(error(),
+              HasSubstr("the dummy row of the page table was written: entry 3 is not 100"));
 }
 
 TEST_F(CheckPaddingTest, PaddingIsOneTokenOfTheDummyRow) {

@@ -31,9 +31,10 @@ TokenLoc dummy_loc(const PageTable& table) { return table.row(table.dummy_row())
 }  // namespace
 
 void GraphWriter::copy(std::string_view name, TensorView dst, TensorView src, Stream& stream) {
-  check(src.rank() == dst.rank() && (src.rank() == 1 || src.rank() == 2) && src.dtype == dst.dtype &&
-            src.stride(-1) == 1 && dst.stride(-1) == 1,
-        "graph input ", name, " and what is copied there must be alike: one or two dimensions, one "
+  check(src.rank() == dst.rank() && (src.rank() == 1 || src.rank() == 2) &&
+            src.dtype == dst.dtype && src.stride(-1) == 1 && dst.stride(-1) == 1,
+        "graph input ", name,
+        " and what is copied there must be alike: one or two dimensions, one "
         "type, contiguous in the last dimension");
   if (name == left_out_) return;
   dst = written_part(dst, src);
@@ -59,8 +60,8 @@ GraphRunner::GraphRunner(GraphRunnerConfig config, ForwardContext& context,
     : config_(std::move(config)),
       context_(context),
       forward_(std::move(forward)),
-      buffer_(config_.batch_sizes.empty() ? 0 : config_.batch_sizes.back(), dummy_loc(page_table), logits,
-              context.stream) {
+      buffer_(config_.batch_sizes.empty() ? 0 : config_.batch_sizes.back(), dummy_loc(page_table),
+              logits, context.stream) {
   const std::vector<std::int32_t>& sizes = config_.batch_sizes;
   check(!sizes.empty() && sizes.front() > 0 && std::is_sorted(sizes.begin(), sizes.end()),
         "graphs need at least one batch size, in ascending order");
@@ -76,7 +77,8 @@ GraphRunner::GraphRunner(GraphRunnerConfig config, ForwardContext& context,
   std::int64_t done = 0;
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
     const auto total = static_cast<std::int64_t>(sizes.size());
-    bar.show(done, total, fmt::format("size {}, {:.2f} GiB free", *size, gib(available_memory_bytes())));
+    bar.show(done, total,
+             fmt::format("size {}, {:.2f} GiB free", *size, gib(available_memory_bytes())));
     capture(*size, page_table);
     ++done;
   }
@@ -110,10 +112,10 @@ void GraphRunner::capture(std::int32_t num_rows, const PageTable& page_table) {
   if (graphs_.empty()) pool_bytes_ = peak_bytes;
   check(peak_bytes == pool_bytes_, "the graph of ", num_rows, " rows needs ", peak_bytes,
         " bytes of scratch memory, the larger ones before it ", pool_bytes_);
-  graphs_[num_rows] = config_.record({.context = context_,
-                                      .inputs = inputs,
-                                      .metadata = metadata,
-                                      .forward = [this, logits] { forward_(context_, logits); }});
+  graphs_[num_rows] = config_.record(
+      {.context = context_, .inputs = inputs, .metadata = metadata, .forward = [this, logits] {
+         forward_(context_, logits);
+       }});
   if (checker_ != nullptr)
     checker_->add(num_rows, buffer_.buffers(num_rows), attention.captured_buffers(num_rows));
 }
@@ -163,9 +165,11 @@ std::vector<CapturedBuffer> GraphRunner::captured_buffers(std::int32_t num_rows)
 void GraphRunner::destroy() {
   if (graphs_.empty()) return;
   const GraphStats s = stats();
-  log::debug("graphs: {} replays of {} rows, {} rows of padding ({:.1f} %), {} steps without a graph, {} of them decoding",
-             s.replays, s.real_rows, s.padding_rows, 100 * s.padding_waste(), s.eager_steps,
-             s.eager_decode_steps);
+  log::debug(
+      "graphs: {} replays of {} rows, {} rows of padding ({:.1f} %), {} steps without a graph, {} "
+      "of them decoding",
+      s.replays, s.real_rows, s.padding_rows, 100 * s.padding_waste(), s.eager_steps,
+      s.eager_decode_steps);
   graphs_.clear();
 }
 
@@ -187,7 +191,8 @@ void GraphRunner::leave_out(std::string_view name) {
     }
     known += (known.empty() ? "" : ", ") + buffer.name;
   }
-  throw Error("there is no refreshed graph input \"" + std::string(name) + "\"; there are " + known);
+  throw Error("there is no refreshed graph input \"" + std::string(name) + "\"; there are " +
+              known);
 }
 
 }  // namespace minisgl

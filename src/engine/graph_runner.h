@@ -47,8 +47,8 @@ class GraphWriter final : public CaptureWriter {
 
 /// What there is to record.
 struct GraphRecording {
-  ForwardContext& context;   ///< that the forward pass reads
-  ForwardInputs inputs;      ///< in fixed buffers
+  ForwardContext& context;  ///< that the forward pass reads
+  ForwardInputs inputs;     ///< in fixed buffers
   const AttentionMetadata& metadata;
   std::function<void()> forward;
 };
@@ -58,9 +58,9 @@ using RecordGraph = std::function<std::unique_ptr<Graph>(GraphRecording)>;
 std::unique_ptr<Graph> emulate_graph(GraphRecording recording);
 
 struct GraphRunnerConfig {
-  std::vector<std::int32_t> batch_sizes;     ///< of graph_batch_sizes(), at least one
+  std::vector<std::int32_t> batch_sizes;  ///< of graph_batch_sizes(), at least one
   std::int64_t max_seq_len_tokens = 0;
-  bool check = false;                        ///< watch all buffers with a GraphChecker
+  bool check = false;  ///< watch all buffers with a GraphChecker
   RecordGraph record = emulate_graph;
 };
 
@@ -70,12 +70,12 @@ enum class ReplayPoint : std::uint8_t { kBegin, kRefreshed, kEnd };
 /// One graph for each batch size, and the fixed buffers that all of them read.
 ///
 /// A decode step of n rows is padded to the first size >= n with rows that read and write the dummy
-/// page only; their logits are dropped. Prefill has no graph: the shape of a graph is fixed, and the
-/// number of a prompt's tokens is not.
+/// page only; their logits are dropped. Prefill has no graph: the shape of a graph is fixed, and
+/// the number of a prompt's tokens is not.
 ///
 /// pad_batch() is called by the thread that launches steps; replay() where the step runs (inside
-/// Stream::submit()); stats() by any. Ranks of one group must capture and replay the same sizes in the
-/// same order, and destroy() before their communicator is gone: a graph holds its collectives.
+/// Stream::submit()); stats() by any. Ranks of one group must capture and replay the same sizes in
+/// the same order, and destroy() before their communicator is gone: a graph holds its collectives.
 ///
 /// Invariants
 ///  1. Everything that a graph reads is weights, KV pool, scratch, or one of captured_buffers(n).
@@ -87,10 +87,11 @@ class GraphRunner {
  public:
   using Forward = std::function<void(ForwardContext&, TensorView logits)>;
 
-  /// Captures all sizes, largest first, each after one warm-up run, and waits for it. `context` is the
-  /// one that `forward` is given, here and by the caller for eager steps; `page_table` is any one of
-  /// the engine's shape (its dummy row counts), used during construction only. `logits`: see
-  /// GraphCaptureBuffer. Throws Error if the backend cannot be captured, or what a warm-up run throws.
+  /// Captures all sizes, largest first, each after one warm-up run, and waits for it. `context` is
+  /// the one that `forward` is given, here and by the caller for eager steps; `page_table` is any
+  /// one of the engine's shape (its dummy row counts), used during construction only. `logits`: see
+  /// GraphCaptureBuffer. Throws Error if the backend cannot be captured, or what a warm-up run
+  /// throws.
   GraphRunner(GraphRunnerConfig config, ForwardContext& context, const PageTable& page_table,
               TensorView logits, Forward forward);
   GraphRunner(const GraphRunner&) = delete;
@@ -98,8 +99,8 @@ class GraphRunner {
 
   const std::vector<std::int32_t>& batch_sizes() const { return config_.batch_sizes; }
 
-  /// The first thing when a step is prepared, so that inputs and metadata are made of the padded rows.
-  /// Adds nothing to a step that has no graph.
+  /// The first thing when a step is prepared, so that inputs and metadata are made of the padded
+  /// rows. Adds nothing to a step that has no graph.
   void pad_batch(Batch& batch);
 
   /// Decode rows only, and not more than the largest graph has.
@@ -107,9 +108,9 @@ class GraphRunner {
     return !graphs_.empty() && batch.is_decode() && batch.num_rows <= batch_sizes().back();
   }
 
-  /// Copies the step's inputs and metadata into the fixed buffers and replays the graph of its size.
-  /// The step must be current in the context (ForwardScope) and every row of a request sampled.
-  /// Returns logits [num_rows, vocab], valid until the next step.
+  /// Copies the step's inputs and metadata into the fixed buffers and replays the graph of its
+  /// size. The step must be current in the context (ForwardScope) and every row of a request
+  /// sampled. Returns logits [num_rows, vocab], valid until the next step.
   TensorView replay(const Batch& batch);
 
   /// Everything that the graph of `num_rows` rows reads: the model's inputs, then the backend's.
@@ -141,7 +142,7 @@ class GraphRunner {
   Forward forward_;
   GraphCaptureBuffer buffer_;
   GraphWriter writer_;
-  std::unique_ptr<GraphChecker> checker_;  // null: not checked
+  std::unique_ptr<GraphChecker> checker_;                  // null: not checked
   std::map<std::int32_t, std::unique_ptr<Graph>> graphs_;  // by number of rows
   std::int64_t pool_bytes_ = 0;
   std::function<void(ReplayPoint, const Batch&)> observer_;

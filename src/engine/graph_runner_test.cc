@@ -59,7 +59,8 @@ class MadeUpBackend final : public AttentionBackend {
   }
   void prepare_for_replay(std::int32_t, const AttentionMetadata& live, CaptureWriter& writer,
                           Stream& stream) override {
-    writer.copy("made_up.lengths", fixed, dynamic_cast<const LengthMetadata&>(live).lengths, stream);
+    writer.copy("made_up.lengths", fixed, dynamic_cast<const LengthMetadata&>(live).lengths,
+                stream);
   }
 
   bool capturable = true;
@@ -162,7 +163,8 @@ TEST_F(GraphRunnerTest, EachSizeIsRunOnceWithPaddingBeforeItIsRecorded) {
   std::vector<std::string> order;
   GraphRunnerConfig config{.batch_sizes = {2, 4}};
   config.record = [&](GraphRecording recording) {
-    // The warm-up run has left the logits of padding: row, id 0, position 0, dummy location, length 1.
+    // The warm-up run has left the logits of padding: row, id 0, position 0, dummy location, length
+    // 1.
     const auto last = recording.inputs.input_ids.dim(0) - 1;
     const float* row = logits_.view().as<float>() + last * kVocab;
     EXPECT_THAT(std::vector<float>(row, row + kVocab), ElementsAre(last, 0, 0, kDummyLoc, 1));
@@ -175,7 +177,8 @@ TEST_F(GraphRunnerTest, EachSizeIsRunOnceWithPaddingBeforeItIsRecorded) {
 
 TEST_F(GraphRunnerTest, PadsToTheFirstSizeThatHoldsTheRows) {
   make({});
-  const std::map<std::int32_t, std::size_t> expected = {{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {7, 8}, {8, 8}, {9, 9}};
+  const std::map<std::int32_t, std::size_t> expected = {{1, 1}, {2, 2}, {3, 4}, {4, 4},
+                                                        {5, 8}, {7, 8}, {8, 8}, {9, 9}};
   for (const auto& [rows, padded] : expected) {
     Batch batch = decode(rows);
     runner_->pad_batch(batch);
@@ -213,7 +216,8 @@ TEST_F(GraphRunnerTest, AReplayComputesTheStepsOwnValuesAndDropsThePadding) {
     const auto logits = pad_and_replay(rows);
     ASSERT_EQ(logits.size(), static_cast<std::size_t>(rows));
     for (std::int32_t i = 0; i < rows; ++i)
-      EXPECT_THAT(logits[i], ElementsAre(i, 10 + i, i + 2, i * 32 + i + 2, i + 3)) << "row " << i << " of " << rows;
+      EXPECT_THAT(logits[i], ElementsAre(i, 10 + i, i + 2, i * 32 + i + 2, i + 3))
+          << "row " << i << " of " << rows;
   }
   const GraphStats stats = runner_->stats();
   EXPECT_EQ(stats.replays, 4);
@@ -235,7 +239,8 @@ TEST_F(GraphRunnerTest, StepsWithoutAGraphAreCounted) {
 }
 
 TEST_F(GraphRunnerTest, EveryInputThatIsLeftOutGoesUnnoticedUnlessChecked) {
-  const std::map<std::string, int> columns = {{"input_ids", 1}, {"positions", 2}, {"out_locs", 3}, {"made_up.lengths", 4}};
+  const std::map<std::string, int> columns = {
+      {"input_ids", 1}, {"positions", 2}, {"out_locs", 3}, {"made_up.lengths", 4}};
   make({});
   const auto right = pad_and_replay(3);
   for (const auto& [name, column] : columns) {
@@ -254,7 +259,8 @@ TEST_F(GraphRunnerTest, TheCheckerNamesTheInputThatWasLeftOutWhateverTheBackend)
   for (const std::string name : {"input_ids", "positions", "out_locs", "made_up.lengths"}) {
     CpuStream stream(1);
     ForwardContext context{stream, scratch_, nullptr, backend_, nullptr, {}};
-    GraphRunner runner({.batch_sizes = {1, 2, 4}, .max_seq_len_tokens = 32, .check = true}, context, table_, logits_, forward);
+    GraphRunner runner({.batch_sizes = {1, 2, 4}, .max_seq_len_tokens = 32, .check = true}, context,
+                       table_, logits_, forward);
     Batch batch = decode(3);
     runner.pad_batch(batch);
     const Tensor values({4}, DType::kI32);
@@ -276,7 +282,8 @@ TEST_F(GraphRunnerTest, TheCheckerNamesTheInputThatWasLeftOutWhateverTheBackend)
 TEST_F(GraphRunnerTest, OnlyRefreshedBuffersCanBeLeftOut) {
   make({});
   EXPECT_EQ(error_of([&] { runner_->leave_out("logit_rows"); }),
-            "there is no refreshed graph input \"logit_rows\"; there are input_ids, positions, out_locs, made_up.lengths");
+            "there is no refreshed graph input \"logit_rows\"; there are input_ids, positions, "
+            "out_locs, made_up.lengths");
 }
 
 TEST_F(GraphRunnerTest, ObserversSeeTheStepsOfAReplayInOrder) {
@@ -302,7 +309,8 @@ TEST_F(GraphRunnerTest, StepsAreEagerOnceTheGraphsAreDestroyed) {
 
 TEST_F(GraphRunnerTest, WhatCannotBeCapturedIsAnError) {
   EXPECT_THAT(error_of([&] { make({.batch_sizes = {4, 2}}); }), HasSubstr("in ascending order"));
-  EXPECT_THAT(error_of([&] { make({.batch_sizes = {32}}); }), HasSubstr("need as many rows of logits, not 20"));
+  EXPECT_THAT(error_of([&] { make({.batch_sizes = {32}}); }),
+              HasSubstr("need as many rows of logits, not 20"));
   backend_.capturable = false;
   EXPECT_THAT(error_of([&] { make({}); }), HasSubstr("made_up cannot be captured in a graph"));
 }
@@ -310,10 +318,12 @@ TEST_F(GraphRunnerTest, WhatCannotBeCapturedIsAnError) {
 TEST_F(GraphRunnerTest, AStepThatWasNotPaddedOrIsNotSampledThroughoutHasNoGraph) {
   make({});
   Batch unpadded = decode(3);
-  EXPECT_THAT(error_of([&] { runner_->replay(unpadded); }), HasSubstr("a step of 3 rows (3 with padding)"));
+  EXPECT_THAT(error_of([&] { runner_->replay(unpadded); }),
+              HasSubstr("a step of 3 rows (3 with padding)"));
   Batch unsampled = decode(2);
   unsampled.samples.pop_back();
-  EXPECT_THAT(error_of([&] { runner_->replay(unsampled); }), HasSubstr("1 are sampled, has no graph"));
+  EXPECT_THAT(error_of([&] { runner_->replay(unsampled); }),
+              HasSubstr("1 are sampled, has no graph"));
   Batch twice = decode(3);
   runner_->pad_batch(twice);
   EXPECT_THAT(error_of([&] { runner_->pad_batch(twice); }), HasSubstr("padded twice"));

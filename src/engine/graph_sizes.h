@@ -21,10 +21,10 @@ struct GraphSizesInput {
 /// Numbers of rows, ascending, each once; empty: no graphs.
 ///
 /// 1, 2, 4, then the multiples of 8 up to the maximum, then the maximum itself where it is none of
-/// them. Small batches are common in every size, so the steps between them are small; in a large one
-/// up to seven rows of padding are a small part. A maximum that was not given is 256 with more than
-/// 80 GiB of free memory, else 160; on a CPU there are no graphs then, since there is no launch that
-/// they would save. No maximum is larger than max_rows, which no batch exceeds.
+/// them. Small batches are common in every size, so the steps between them are small; in a large
+/// one up to seven rows of padding are a small part. A maximum that was not given is 256 with more
+/// than 80 GiB of free memory, else 160; on a CPU there are no graphs then, since there is no
+/// launch that they would save. No maximum is larger than max_rows, which no batch exceeds.
 ///
 /// Throws Error naming the entry if a listed size is not positive.
 /// Source: mini-sglang engine/graph.py _determine_cuda_graph_bs, whose list lacks a maximum that is

@@ -58,19 +58,22 @@ TEST(GraphSizesTest, AreChosenByTheFreeMemoryOfAGpu) {
 }
 
 TEST(GraphSizesTest, ThereAreNoneOnACpuUnlessAskedFor) {
-  EXPECT_THAT(graph_batch_sizes({.max_rows = 1000, .device = kCpu, .free_bytes = 500 * kGiB}), IsEmpty());
+  EXPECT_THAT(graph_batch_sizes({.max_rows = 1000, .device = kCpu, .free_bytes = 500 * kGiB}),
+              IsEmpty());
   EXPECT_THAT(up_to(2), ElementsAre(1, 2));
 }
 
 TEST(GraphSizesTest, NoneIsLargerThanTheRequestsThatRunAtOnce) {
-  EXPECT_THAT(graph_batch_sizes({.max_batch_size = 64, .max_rows = 5, .device = kCpu}), ElementsAre(1, 2, 4, 5));
+  EXPECT_THAT(graph_batch_sizes({.max_batch_size = 64, .max_rows = 5, .device = kCpu}),
+              ElementsAre(1, 2, 4, 5));
   EXPECT_THAT(graph_batch_sizes({.max_rows = 1, .device = kGpu}), ElementsAre(1));
 }
 
 TEST(GraphSizesTest, AListIsTakenInOrderAndWithoutRepetitionWhateverElseIsSaid) {
   const std::int32_t listed[] = {16, 3, 3, 9};
-  EXPECT_THAT(graph_batch_sizes({.listed = listed, .max_batch_size = 0, .max_rows = 4, .device = kCpu}),
-              ElementsAre(3, 9, 16));
+  EXPECT_THAT(
+      graph_batch_sizes({.listed = listed, .max_batch_size = 0, .max_rows = 4, .device = kCpu}),
+      ElementsAre(3, 9, 16));
 }
 
 TEST(GraphSizesTest, AListedSizeThatIsNoneIsNamed) {
@@ -93,7 +96,8 @@ TEST(GraphSizesTest, PaddingCostsAFewPercentOfLargeBatchesAndOneGraphForEachSize
   EXPECT_NEAR(waste(up_to(32), 32), 0.172, 5e-4);
   EXPECT_NEAR(waste(up_to(160), 160), 0.042, 5e-4);
   EXPECT_NEAR(waste(up_to(256), 256), 0.027, 5e-4);
-  EXPECT_NEAR(waste({1, 2, 4, 8, 16, 32, 64, 128, 256}, 256), 0.328, 5e-4) << "9 graphs in place of 35";
+  EXPECT_NEAR(waste({1, 2, 4, 8, 16, 32, 64, 128, 256}, 256), 0.328, 5e-4)
+      << "9 graphs in place of 35";
 }
 
 }  // namespace

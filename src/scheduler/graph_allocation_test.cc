@@ -12,7 +12,7 @@
 
 namespace {
 
-thread_local bool counting = false;      // on the executor's thread, inside of a replay
+thread_local bool counting = false;  // on the executor's thread, inside of a replay
 thread_local std::int64_t allocations = 0;
 
 void* counted(std::size_t size) {
@@ -31,8 +31,12 @@ void* counted(std::size_t size, std::align_val_t alignment) {
 
 void* operator new(std::size_t size) { return counted(size); }
 void* operator new[](std::size_t size) { return counted(size); }
-void* operator new(std::size_t size, std::align_val_t alignment) { return counted(size, alignment); }
-void* operator new[](std::size_t size, std::align_val_t alignment) { return counted(size, alignment); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return counted(size, alignment);
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return counted(size, alignment);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -54,7 +58,8 @@ struct Counted {
   std::int64_t of_replays = 0;     // the whole
 };
 
-Counted count_allocations(const std::string& model, const std::string& backend, bool allocate = false) {
+Counted count_allocations(const std::string& model, const std::string& backend,
+                          bool allocate = false) {
   Counted result;
   ScheduledRun run(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / model,
                    {.threads = 2, .attention = backend, .graph_max = 8});
@@ -65,9 +70,7 @@ Counted count_allocations(const std::string& model, const std::string& backend, 
         counting = true;
         if (allocate) std::free(counted(1));
         return;
-      case ReplayPoint::kRefreshed:
-        result.of_refreshing += allocations;
-        return;
+      case ReplayPoint::kRefreshed: result.of_refreshing += allocations; return;
       case ReplayPoint::kEnd:
         counting = false;
         result.of_replays += allocations;
@@ -78,7 +81,8 @@ Counted count_allocations(const std::string& model, const std::string& backend, 
   testing_util::Random random(6);
   for (int i = 0; i < 7; ++i) {
     std::vector<TokenId> prompt;
-    for (std::int64_t k = random.between(1, 40); k > 0; --k) prompt.push_back(static_cast<TokenId>(random.below(600)));
+    for (std::int64_t k = random.between(1, 40); k > 0; --k)
+      prompt.push_back(static_cast<TokenId>(random.below(600)));
     run.submit(std::move(prompt), {.max_tokens = 20 + i, .ignore_eos = true});
   }
   run.finish();
@@ -94,7 +98,8 @@ TEST(GraphAllocationTest, AReplayAllocatesNothing) {
 }
 
 TEST(GraphAllocationTest, RefreshingAllocatesNothingWhateverTheKernelDoes) {
-  const Counted counted = count_allocations("qwen3", "ref");  // whose kernel, the plain one, allocates
+  const Counted counted =
+      count_allocations("qwen3", "ref");  // whose kernel, the plain one, allocates
   EXPECT_GE(counted.replays, 20);
   EXPECT_EQ(counted.of_refreshing, 0);
 }

@@ -23,9 +23,10 @@ class Forgetful {
       : run_(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / "qwen3",
              {.attention = backend, .overlap = false, .graph_max = 4, .check_graphs = check}) {
     run_.engine().graphs()->leave_out(left_out);
-    const auto golden =
-        testing_util::read_json(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / "qwen3" / "golden.json");
-    for (const int i : {2, 3, 4}) run_.submit(golden["prompts"][i]["ids"], {.max_tokens = 6, .ignore_eos = true});
+    const auto golden = testing_util::read_json(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" /
+                                                "qwen3" / "golden.json");
+    for (const int i : {2, 3, 4})
+      run_.submit(golden["prompts"][i]["ids"], {.max_tokens = 6, .ignore_eos = true});
   }
   std::vector<Outcome> finish() {
     run_.finish();
@@ -56,13 +57,16 @@ TEST_P(GraphFaultsTest, ForgettingToCopyAnInputBreaksReplaySilently) {
     EXPECT_EQ(wrong[i].error, "") << "nobody notices";
     EXPECT_EQ(wrong[i].finish, FinishReason::kLength);
     ASSERT_EQ(wrong[i].tokens.size(), 6U);
-    EXPECT_EQ(wrong[i].tokens[0], right[i].tokens[0]) << "the first token comes from the prompt's own step";
+    EXPECT_EQ(wrong[i].tokens[0], right[i].tokens[0])
+        << "the first token comes from the prompt's own step";
     EXPECT_EQ(wrong[i].logits_hash[0], right[i].logits_hash[0]);
     if (name == "fa.cu_seqlens_k") {
-      EXPECT_EQ(wrong[i].logits_hash, right[i].logits_hash) << "an argument that only GPU kernels read";
+      EXPECT_EQ(wrong[i].logits_hash, right[i].logits_hash)
+          << "an argument that only GPU kernels read";
       continue;
     }
-    EXPECT_NE(wrong[i].logits_hash[1], right[i].logits_hash[1]) << "request " << i << " from its second token on";
+    EXPECT_NE(wrong[i].logits_hash[1], right[i].logits_hash[1])
+        << "request " << i << " from its second token on";
   }
 }
 
@@ -78,24 +82,26 @@ TEST_P(GraphFaultsTest, TheCheckerNamesTheInputThatWasForgotten) {
 }
 
 using Pair = std::pair<std::string, std::string>;
-INSTANTIATE_TEST_SUITE_P(
-    Buffers, GraphFaultsTest,
-    testing::Values(Pair{"fa", "input_ids"}, Pair{"fa", "positions"}, Pair{"fa", "out_locs"},
-                    Pair{"fa", "fa.cache_seqlens"}, Pair{"fa", "fa.cu_seqlens_k"}, Pair{"fa", "fa.page_table"},
-                    Pair{"ref", "input_ids"}, Pair{"ref", "positions"}, Pair{"ref", "out_locs"},
-                    Pair{"ref", "ref.cache_seqlens"}, Pair{"ref", "ref.page_table"}),
-    [](const auto& info) {
-      std::string name = info.param.first + "_" + info.param.second;
-      std::replace(name.begin(), name.end(), '.', '_');
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(Buffers, GraphFaultsTest,
+                         testing::Values(Pair{"fa", "input_ids"}, Pair{"fa", "positions"},
+                                         Pair{"fa", "out_locs"}, Pair{"fa", "fa.cache_seqlens"},
+                                         Pair{"fa", "fa.cu_seqlens_k"}, Pair{"fa", "fa.page_table"},
+                                         Pair{"ref", "input_ids"}, Pair{"ref", "positions"},
+                                         Pair{"ref", "out_locs"}, Pair{"ref", "ref.cache_seqlens"},
+                                         Pair{"ref", "ref.page_table"}),
+                         [](const auto& info) {
+                           std::string name = info.param.first + "_" + info.param.second;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
 
 TEST(GraphFaultsCoverageTest, TheListAboveIsEveryRefreshedBuffer) {
   std::vector<Pair> refreshed;
   for (const std::string backend : {"fa", "ref"}) {
     Forgetful forgetful(backend, "", false);
     for (const CapturedBuffer& buffer : forgetful.run().engine().graphs()->captured_buffers(4))
-      if (buffer.content == CapturedContent::kRefreshed) refreshed.emplace_back(backend, buffer.name);
+      if (buffer.content == CapturedContent::kRefreshed)
+        refreshed.emplace_back(backend, buffer.name);
   }
   EXPECT_EQ(refreshed.size(), 11U);
 }

@@ -32,7 +32,8 @@ std::string name_of(const testing::TestParamInfo<GraphTest::ParamType>& info) {
   return std::get<0>(info.param) + "_" + std::get<1>(info.param);
 }
 INSTANTIATE_TEST_SUITE_P(Models, GraphTest,
-                         testing::Combine(testing::Values("qwen3", "llama"), testing::Values("fa", "ref")),
+                         testing::Combine(testing::Values("qwen3", "llama"),
+                                          testing::Values("fa", "ref")),
                          name_of);
 
 struct Work {
@@ -66,15 +67,23 @@ TEST_P(GraphTest, EveryDecodeStepIsReplayedAndGivesTheTokensOfTransformers) {
   for (const bool overlap : {false, true})
     for (const bool check : {false, true}) {
       std::int64_t decode_steps = 0, other_steps = 0;
-      RunConfig config{.threads = 2, .attention = backend(), .overlap = overlap, .graph_max = 8, .check_graphs = check};
-      config.on_step = [&](const Engine&, const Batch& batch) { ++(batch.is_decode() ? decode_steps : other_steps); };
+      RunConfig config{.threads = 2,
+                       .attention = backend(),
+                       .overlap = overlap,
+                       .graph_max = 8,
+                       .check_graphs = check};
+      config.on_step = [&](const Engine&, const Batch& batch) {
+        ++(batch.is_decode() ? decode_steps : other_steps);
+      };
       ScheduledRun run(model(), config);
       EXPECT_EQ(run.engine().graphs()->batch_sizes(), (std::vector<std::int32_t>{1, 2, 4, 8}));
       for (const auto& prompt : golden["prompts"])
-        run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()), .ignore_eos = true});
+        run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
+                                   .ignore_eos = true});
       run.finish();
       for (std::size_t i = 0; i < golden["prompts"].size(); ++i)
-        EXPECT_EQ(run.outcomes()[i].tokens, golden["prompts"][i]["greedy"].get<std::vector<TokenId>>());
+        EXPECT_EQ(run.outcomes()[i].tokens,
+                  golden["prompts"][i]["greedy"].get<std::vector<TokenId>>());
       const GraphStats stats = run.engine().graphs()->stats();
       EXPECT_GE(decode_steps, 30);
       EXPECT_EQ(stats.replays, decode_steps);
@@ -89,7 +98,8 @@ TEST_P(GraphTest, LogitsAreThoseOfEagerStepsBitForBitForEveryNumberOfRows) {
     SCOPED_TRACE(std::to_string(rows) + " requests");
     Random random(static_cast<std::uint64_t>(rows));
     std::vector<Work> work;
-    for (std::int32_t i = 0; i < rows; ++i) work.push_back({random_prompt(random, random.between(1, 40)), 6});
+    for (std::int32_t i = 0; i < rows; ++i)
+      work.push_back({random_prompt(random, random.between(1, 40)), 6});
     RunConfig config{.threads = 2, .page_size = 4, .prefill_budget = 4096, .attention = backend()};
     ScheduledRun eager(model(), config);
     config.graph_sizes = sizes;
@@ -125,11 +135,14 @@ std::uint64_t checksum(const Engine& engine) {
 
 bool dummy_page_is_untouched(const Engine& engine) {
   const KvView kv = engine.kv().layer(0);
-  const auto* k = reinterpret_cast<const float*>(kv.k) + engine.limits().dummy_loc() * kv.slot_stride;
-  return std::all_of(k, k + engine.limits().page_size * kv.slot_stride, [](float value) { return value == 0; });
+  const auto* k =
+      reinterpret_cast<const float*>(kv.k) + engine.limits().dummy_loc() * kv.slot_stride;
+  return std::all_of(k, k + engine.limits().page_size * kv.slot_stride,
+                     [](float value) { return value == 0; });
 }
 
-// 9 requests, of which one and then three more end early, in a pool that they fill to the last page.
+// 9 requests, of which one and then three more end early, in a pool that they fill to the last
+// page.
 TEST_P(GraphTest, ShrinkingBatchesLeaveEveryPageOfAFullPoolAsEagerStepsDo) {
   constexpr std::int32_t kPageSize = 16;
   Random random(11);
@@ -137,8 +150,8 @@ TEST_P(GraphTest, ShrinkingBatchesLeaveEveryPageOfAFullPoolAsEagerStepsDo) {
   std::int32_t num_pages = 0;
   for (int i = 0; i < 9; ++i) {
     const std::int64_t max_tokens = i == 2 ? 4 : i % 3 == 0 ? 9 : 14;
-    // One token in the last page of a prompt: the answer needs no more pages, so all are in use from
-    // the first step on. The first request has the first page alone.
+    // One token in the last page of a prompt: the answer needs no more pages, so all are in use
+    // from the first step on. The first request has the first page alone.
     const std::int64_t full_pages = i == 0 ? 0 : random.between(0, 2);
     work.push_back({random_prompt(random, full_pages * kPageSize + 1), max_tokens});
     num_pages += static_cast<std::int32_t>(full_pages) + 1;
@@ -195,14 +208,16 @@ TEST_P(GraphTest, AddressesOfAllBuffersStayThroughAHundredReplays) {
   const auto addresses = [&] {
     std::vector<std::pair<std::string, const void*>> all;
     for (const std::int32_t size : graphs.batch_sizes())
-      for (const CapturedBuffer& buffer : graphs.captured_buffers(size)) all.emplace_back(buffer.name, buffer.view.data);
+      for (const CapturedBuffer& buffer : graphs.captured_buffers(size))
+        all.emplace_back(buffer.name, buffer.view.data);
     return all;
   };
   const auto before = addresses();
   ASSERT_EQ(before.size(), 4U * (backend() == "fa" ? 8 : 7));
   Random random(3);
   std::vector<Work> work;
-  for (int i = 0; i < 7; ++i) work.push_back({random_prompt(random, random.between(1, 30)), 40 + 12 * i});
+  for (int i = 0; i < 7; ++i)
+    work.push_back({random_prompt(random, random.between(1, 30)), 40 + 12 * i});
   run_all(run, work);
   EXPECT_GE(graphs.stats().replays, 100);
   EXPECT_EQ(before, addresses());
@@ -226,7 +241,11 @@ TEST_P(GraphTest, RequestsThatComeAndGoGetTheSameBitsAsWithoutGraphs) {
   std::uint64_t seed = 0;
   for (const std::int32_t page_size : {1, 16})
     for (const bool overlap : {false, true}) {
-      RunConfig config{.threads = 2, .page_size = page_size, .prefill_budget = 32, .attention = backend(), .overlap = overlap};
+      RunConfig config{.threads = 2,
+                       .page_size = page_size,
+                       .prefill_budget = 32,
+                       .attention = backend(),
+                       .overlap = overlap};
       config.num_pages = 2048 / page_size;
       config.max_running = 13;
       config.graph_max = 12;
@@ -239,7 +258,8 @@ TEST_P(GraphTest, RequestsThatComeAndGoGetTheSameBitsAsWithoutGraphs) {
         run.submit(work[i].prompt, {.max_tokens = work[i].max_tokens, .ignore_eos = true});
         for (std::int64_t s = when.below(4); s > 0; --s) run.step();
         if (when.below(6) == 0) {
-          const auto victim = static_cast<std::size_t>(when.below(static_cast<std::int64_t>(i) + 1));
+          const auto victim =
+              static_cast<std::size_t>(when.below(static_cast<std::int64_t>(i) + 1));
           run.abort(victim);
           aborted[victim] = true;
         }
