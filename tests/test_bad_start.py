@@ -55,7 +55,7 @@ def test_a_missing_file(fails, tmp_path):
 
 def test_a_truncated_file(fails, sample_model, tmp_path):
     cut = tmp_path / "cut.gguf"
-    with open(sample_model, "rb") as whole:
+    with sample_model.open("rb") as whole:
         cut.write_bytes(whole.read(50_000_000))
     line = fails("--model", cut)
     assert "cut.gguf" in line

@@ -31,7 +31,9 @@ def test_sigterm_ends_an_idle_server_at_once(start_server):
         begin = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - begin < 3
-        assert idle.recv(1) == b""
+        # A connection that was still waiting to be accepted is reset, one that was is closed.
+        with contextlib.suppress(ConnectionResetError):
+            assert idle.recv(1) == b""
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port))
 

@@ -38,7 +38,9 @@ struct Pass {
 
   double prefill_rate() const { return static_cast<double>(prompt_tokens) / first_seconds; }
   double decode_rate(int prompts) const {
-    return seconds > first_seconds ? static_cast<double>(output_tokens - prompts) / (seconds - first_seconds) : 0;
+    return seconds > first_seconds
+               ? static_cast<double>(output_tokens - prompts) / (seconds - first_seconds)
+               : 0;
   }
   double output_rate() const { return static_cast<double>(output_tokens) / seconds; }
 };
@@ -51,33 +53,38 @@ std::vector<TokenId> random_prompt(int length, int vocab, std::uint64_t& state) 
     std::uint64_t z = (state += 0x9E3779B97F4A7C15U);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    id = static_cast<TokenId>((z ^ (z >> 31)) % static_cast<std::uint64_t>(std::min(vocab, kMaxId)));
+    id =
+        static_cast<TokenId>((z ^ (z >> 31)) % static_cast<std::uint64_t>(std::min(vocab, kMaxId)));
   }
   return ids;
 }
 
 Pass run_pass(LocalGenerator& generator, const Options& o, std::uint64_t& state) {
   std::vector<std::vector<TokenId>> prompts;
-  for (int i = 0; i < o.num_prompts; ++i) prompts.push_back(random_prompt(o.input_len, generator.vocab_size(), state));
+  for (int i = 0; i < o.num_prompts; ++i)
+    prompts.push_back(random_prompt(o.input_len, generator.vocab_size(), state));
   std::mutex mutex;
   std::condition_variable changed;
   int left = o.num_prompts;
   Pass pass;
   std::string error;
   const Clock::time_point start = Clock::now();
-  const auto since_start = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const auto since_start = [&] {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
   for (auto& prompt : prompts) {
-    generator.submit({.prompt = std::move(prompt), .sampling = {.max_tokens = o.output_len, .ignore_eos = true}},
-                     [&](GenerateUpdate update) {
-                       const std::lock_guard lock(mutex);
-                       if (update.completion_tokens == 1) pass.first_seconds = since_start();
-                       if (update.finish == FinishReason::kNone) return;
-                       pass.prompt_tokens += update.prompt_tokens;
-                       pass.output_tokens += update.completion_tokens;
-                       pass.seconds = since_start();
-                       error += update.error;
-                       if (--left == 0) changed.notify_all();
-                     });
+    generator.submit(
+        {.prompt = std::move(prompt), .sampling = {.max_tokens = o.output_len, .ignore_eos = true}},
+        [&](GenerateUpdate update) {
+          const std::lock_guard lock(mutex);
+          if (update.completion_tokens == 1) pass.first_seconds = since_start();
+          if (update.finish == FinishReason::kNone) return;
+          pass.prompt_tokens += update.prompt_tokens;
+          pass.output_tokens += update.completion_tokens;
+          pass.seconds = since_start();
+          error += update.error;
+          if (--left == 0) changed.notify_all();
+        });
   }
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return left == 0; });
@@ -120,8 +127,8 @@ int bench_offline(const Options& o) {
     std::puts(result.dump().c_str());
     return 0;
   }
-  fmt::print("{} {} of {} tokens, answers of {}; medians of {}\n", o.num_prompts, o.num_prompts == 1 ? "prompt" : "prompts",
-             o.input_len, o.output_len, o.repeat);
+  fmt::print("{} {} of {} tokens, answers of {}; medians of {}\n", o.num_prompts,
+             o.num_prompts == 1 ? "prompt" : "prompts", o.input_len, o.output_len, o.repeat);
   fmt::print("  prefill  {:10.1f} tokens/s  (until every answer has begun)\n", prefill);
   if (decode > 0) fmt::print("  decode   {:10.1f} tokens/s  (after that)\n", decode);
   fmt::print("  output   {:10.1f} tokens/s  (over the whole {:.2f} s)\n", output, seconds);
@@ -133,12 +140,21 @@ int bench_offline(const Options& o) {
 Command add_bench(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.require_subcommand(1);
-  CLI::App& offline = *app.add_subcommand("offline", "Random prompts, all at once, without a server");
+  CLI::App& offline =
+      *app.add_subcommand("offline", "Random prompts, all at once, without a server");
   add_engine_flags(offline, options->llm);
-  offline.add_option("--num-prompts", options->num_prompts, "Requests at once")->check(CLI::PositiveNumber)->capture_default_str();
-  offline.add_option("--input-len", options->input_len, "Tokens of each prompt")->check(CLI::PositiveNumber)->capture_default_str();
-  offline.add_option("--output-len", options->output_len, "Tokens of each answer")->check(CLI::PositiveNumber)->capture_default_str();
-  offline.add_option("--repeat", options->repeat, "Passes; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
+  offline.add_option("--num-prompts", options->num_prompts, "Requests at once")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  offline.add_option("--input-len", options->input_len, "Tokens of each prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  offline.add_option("--output-len", options->output_len, "Tokens of each answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  offline.add_option("--repeat", options->repeat, "Passes; the median counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   offline.add_flag("--json", options->json, "Print one JSON object");
   return [options] { return bench_offline(*options); };
 }

@@ -53,18 +53,22 @@ std::string to_json_line(std::size_t index, const Completion& c) {
 
 GenerateRequest chat_request(const Generator& generator, const Json& messages, const Json& line) {
   const auto field = [&](const char* name) { return line.contains(name) ? line[name] : Json(); };
-  return {.prompt = generator.render_chat(messages, field("tools"), field("chat_template_kwargs"), true),
+  return {.prompt =
+              generator.render_chat(messages, field("tools"), field("chat_template_kwargs"), true),
           .sampling = {},
           .param = "messages"};
 }
 
 /// One line of an input file. Throws Error saying what is wrong with it.
-GenerateRequest parse_line(const Generator& generator, const std::string& text, const SamplingParams& defaults) {
+GenerateRequest parse_line(const Generator& generator, const std::string& text,
+                           const SamplingParams& defaults) {
   const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) throw Error("not a JSON object");
-  const int kinds = static_cast<int>(line.contains("prompt")) + static_cast<int>(line.contains("token_ids")) +
+  const int kinds = static_cast<int>(line.contains("prompt")) +
+                    static_cast<int>(line.contains("token_ids")) +
                     static_cast<int>(line.contains("messages"));
-  if (kinds != 1) throw Error("exactly one of \"prompt\", \"token_ids\" and \"messages\" is needed");
+  if (kinds != 1)
+    throw Error("exactly one of \"prompt\", \"token_ids\" and \"messages\" is needed");
   GenerateRequest request;
   if (line.contains("messages")) {
     request = chat_request(generator, line["messages"], line);
@@ -75,12 +79,14 @@ GenerateRequest parse_line(const Generator& generator, const std::string& text, 
     if (!line["token_ids"].is_array()) throw Error("\"token_ids\" is not an array");
     std::vector<TokenId> ids;
     for (const Json& id : line["token_ids"]) {
-      if (!id.is_number_integer()) throw Error("\"token_ids\" holds " + id.dump() + ", which is not an integer");
+      if (!id.is_number_integer())
+        throw Error("\"token_ids\" holds " + id.dump() + ", which is not an integer");
       ids.push_back(id.get<TokenId>());
     }
     request.prompt = std::move(ids);
   }
-  request.sampling = line.contains("sampling") ? sampling_from_json(line["sampling"], defaults) : defaults;
+  request.sampling =
+      line.contains("sampling") ? sampling_from_json(line["sampling"], defaults) : defaults;
   return request;
 }
 
@@ -89,8 +95,9 @@ class OrderedOutput {
  public:
   explicit OrderedOutput(bool json) : json_(json) {}
   void add(std::size_t index, const Completion& completion) {
-    waiting_[index] = json_ ? to_json_line(index, completion)
-                            : (completion.error.empty() ? completion.text : "error: " + completion.error) + "\n";
+    waiting_[index] =
+        json_ ? to_json_line(index, completion)
+              : (completion.error.empty() ? completion.text : "error: " + completion.error) + "\n";
     for (auto next = waiting_.find(next_); next != waiting_.end(); next = waiting_.find(++next_)) {
       print(next->second);
       waiting_.erase(next);
@@ -123,9 +130,11 @@ int generate_file(const Options& options) {
     }
     ++index;
   }
-  const std::vector<Completion> done = generate_all(
-      generator, std::move(requests), [&](std::size_t i, const Completion& c) { output.add(indices[i], c); });
-  failed |= std::any_of(done.begin(), done.end(), [](const Completion& c) { return c.finish_reason == "error"; });
+  const std::vector<Completion> done =
+      generate_all(generator, std::move(requests),
+                   [&](std::size_t i, const Completion& c) { output.add(indices[i], c); });
+  failed |= std::any_of(done.begin(), done.end(),
+                        [](const Completion& c) { return c.finish_reason == "error"; });
   return failed ? 1 : 0;
 }
 
@@ -133,7 +142,8 @@ int generate_one(const Options& options) {
   LocalGenerator generator(options.llm);
   GenerateRequest request{.prompt = options.prompt};
   if (options.chat)
-    request = chat_request(generator, Json::array({{{"role", "user"}, {"content", options.prompt}}}), Json::object());
+    request = chat_request(
+        generator, Json::array({{{"role", "user"}, {"content", options.prompt}}}), Json::object());
   request.sampling = options.sampling;
 
   std::mutex mutex;
@@ -166,9 +176,11 @@ Command add_generate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   SamplingParams& s = options->sampling;
   add_engine_flags(app, options->llm);
-  auto* prompt = app.add_option("--prompt", options->prompt, "Text to continue; the answer is streamed")
-                     ->type_name("TEXT");
-  app.add_flag("--chat", options->chat, "The prompt is a user's message: apply the chat template")->needs(prompt);
+  auto* prompt =
+      app.add_option("--prompt", options->prompt, "Text to continue; the answer is streamed")
+          ->type_name("TEXT");
+  app.add_flag("--chat", options->chat, "The prompt is a user's message: apply the chat template")
+      ->needs(prompt);
   app.add_option("--input", options->input,
                  "JSON lines, each an object with prompt, token_ids or messages, and sampling")
       ->type_name("FILE")
@@ -183,7 +195,8 @@ Command add_generate(CLI::App& app) {
   number("--top-p", s.top_p, "Keep the most likely tokens with this sum");
   number("--min-p", s.min_p, "Keep tokens with at least this share of the likeliest");
   app.add_option("--seed", options->seed, "Repeatable draws")->type_name("N")->group("Sampling");
-  app.add_flag("--ignore-eos", s.ignore_eos, "Go on after an end-of-sequence token")->group("Sampling");
+  app.add_flag("--ignore-eos", s.ignore_eos, "Go on after an end-of-sequence token")
+      ->group("Sampling");
   app.add_option("--stop", s.stop, "Text that ends an answer; may be given several times")
       ->type_name("TEXT")
       ->allow_extra_args(false)
@@ -191,7 +204,9 @@ Command add_generate(CLI::App& app) {
   return [options, prompt] {
     if (options->seed >= 0) options->sampling.seed = static_cast<std::uint64_t>(options->seed);
     if (prompt->count() == 0 && options->input.empty()) {
-      std::fputs("minisgl: generate needs --prompt TEXT or --input FILE (see minisgl generate --help)\n", stderr);
+      std::fputs(
+          "minisgl: generate needs --prompt TEXT or --input FILE (see minisgl generate --help)\n",
+          stderr);
       return 2;
     }
     log::set_level(log::Level::kWarning);  // the answer is what the user wants to see

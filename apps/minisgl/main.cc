@@ -22,18 +22,23 @@ struct Entry {
 };
 
 constexpr std::array kCommands{
-    Entry{"serve", "Serve a model over HTTP, OpenAI-compatible (the default)", minisgl::app::add_serve},
+    Entry{"serve", "Serve a model over HTTP, OpenAI-compatible (the default)",
+          minisgl::app::add_serve},
     Entry{"shell", "Talk to a model in the terminal", minisgl::app::add_shell},
     Entry{"generate", "Answer one prompt, or a file of them", minisgl::app::add_generate},
     Entry{"bench", "Measure the speed of this machine with a model", minisgl::app::add_bench},
-    Entry{"tokenize", "Text on standard input to a JSON array of token ids", minisgl::app::add_tokenize},
-    Entry{"detokenize", "A JSON array of token ids on standard input to text", minisgl::app::add_detokenize},
-    Entry{"render", "A chat request on standard input to the text of its prompt", minisgl::app::add_render},
+    Entry{"tokenize", "Text on standard input to a JSON array of token ids",
+          minisgl::app::add_tokenize},
+    Entry{"detokenize", "A JSON array of token ids on standard input to text",
+          minisgl::app::add_detokenize},
+    Entry{"render", "A chat request on standard input to the text of its prompt",
+          minisgl::app::add_render},
     Entry{"perplexity", "Score a text file", minisgl::app::add_perplexity},
 };
 
 bool is_command(const std::string& name) {
-  return std::any_of(kCommands.begin(), kCommands.end(), [&](const Entry& entry) { return entry.name == name; });
+  return std::any_of(kCommands.begin(), kCommands.end(),
+                     [&](const Entry& entry) { return entry.name == name; });
 }
 
 /// `minisgl --model X` serves and `minisgl --model X --shell` starts the shell, as if their names
@@ -41,15 +46,21 @@ bool is_command(const std::string& name) {
 void insert_default_command(std::vector<std::string>& args) {
   if (args.empty()) return;
   const std::string& first = args.front();
-  if (first.empty() || first[0] != '-' || first == "-h" || first == "--help" || first == "--version") return;
-  const auto is_shell = [](const std::string& arg) { return arg == "--shell" || arg == "--shell-mode"; };
+  if (first.empty() || first[0] != '-' || first == "-h" || first == "--help" ||
+      first == "--version")
+    return;
+  const auto is_shell = [](const std::string& arg) {
+    return arg == "--shell" || arg == "--shell-mode";
+  };
   const bool shell = std::any_of(args.begin(), args.end(), is_shell);
   args.erase(std::remove_if(args.begin(), args.end(), is_shell), args.end());
   args.insert(args.begin(), shell ? "shell" : "serve");
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("minisgl " MINISGL_VERSION ": an engine that serves and runs language models on your own machine.", "minisgl");
+  CLI::App app("minisgl " MINISGL_VERSION
+               ": an engine that serves and runs language models on your own machine.",
+               "minisgl");
   app.set_version_flag("--version", "minisgl " MINISGL_VERSION);
   app.require_subcommand(1);
   std::vector<std::pair<CLI::App*, Command>> commands;
@@ -69,7 +80,8 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (args.front()[0] != '-' && !is_command(args.front())) {
-    std::fprintf(stderr, "minisgl: there is no command \"%s\" (see minisgl --help)\n", args.front().c_str());
+    std::fprintf(stderr, "minisgl: there is no command \"%s\" (see minisgl --help)\n",
+                 args.front().c_str());
     return 2;
   }
   try {

@@ -73,8 +73,9 @@ int serve(const Options& options) {
     fault = generator.fault();
   }
   if (signalled)
-    log::info("Stopping: running answers have {} s to end; a second signal cuts them off",
-              std::chrono::duration_cast<std::chrono::seconds>(options.server.stop_deadline).count());
+    log::info(
+        "Stopping: running answers have {} s to end; a second signal cuts them off",
+        std::chrono::duration_cast<std::chrono::seconds>(options.server.stop_deadline).count());
   stop(server, signals, options.server.stop_deadline);
   if (!fault.empty()) throw Error("the engine has failed: " + fault);
   log::info("Stopped");
@@ -92,7 +93,8 @@ Command add_serve(CLI::App& app) {
   app.add_option("--port", s.port, "Port to listen on; 0: any free one")
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--served-model-name", options->llm.served_model_name, "The model's id in the API; default: its file's name")
+  app.add_option("--served-model-name", options->llm.served_model_name,
+                 "The model's id in the API; default: its file's name")
       ->type_name("NAME");
   add_engine_flags(app, options->llm);
   return [options] { return serve(*options); };

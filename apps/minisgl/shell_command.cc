@@ -34,7 +34,7 @@ void on_interrupt(int /*signal*/) { interrupted.store(true); }
 class InterruptGuard {
  public:
   InterruptGuard() {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = on_interrupt;
     sigaction(SIGINT, &action, &before_);
   }
@@ -43,7 +43,7 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction before_ {};
+  struct sigaction before_{};
 };
 
 /// A line with editing and history on a terminal, else plainly; nullopt at the end of input.
@@ -77,18 +77,19 @@ std::string answer(LocalGenerator& generator, const Json& history, const Samplin
   std::string text;
   std::string error;
   interrupted.store(false);
-  const RequestId id = generator.submit({.prompt = generator.render_chat(history, nullptr, nullptr, true),
-                                         .sampling = sampling,
-                                         .param = "messages"},
-                                        [&](GenerateUpdate update) {
-                                          std::fwrite(update.text.data(), 1, update.text.size(), stdout);
-                                          std::fflush(stdout);
-                                          const std::lock_guard lock(mutex);
-                                          text += update.text;
-                                          error = update.error;
-                                          done = update.finish != FinishReason::kNone;
-                                          changed.notify_all();
-                                        });
+  const RequestId id =
+      generator.submit({.prompt = generator.render_chat(history, nullptr, nullptr, true),
+                        .sampling = sampling,
+                        .param = "messages"},
+                       [&](GenerateUpdate update) {
+                         std::fwrite(update.text.data(), 1, update.text.size(), stdout);
+                         std::fflush(stdout);
+                         const std::lock_guard lock(mutex);
+                         text += update.text;
+                         error = update.error;
+                         done = update.finish != FinishReason::kNone;
+                         changed.notify_all();
+                       });
   std::unique_lock lock(mutex);
   constexpr auto kPoll = std::chrono::milliseconds(20);  // a signal handler cannot notify
   bool aborted = false;
@@ -114,8 +115,10 @@ int shell(LlmOptions options) {
   validate(sampling);
   LocalGenerator generator(options);
   log::set_level(log::Level::kWarning);  // from here on the terminal belongs to the conversation
-  std::printf("Talking to %s. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.\n",
-              generator.model_name().c_str());
+  std::printf(
+      "Talking to %s. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an "
+      "answer.\n",
+      generator.model_name().c_str());
   std::fflush(stdout);
   const InterruptGuard guard;
   Json history = Json::array();
@@ -152,8 +155,9 @@ int shell(LlmOptions options) {
 Command add_shell(CLI::App& app) {
   auto options = std::make_shared<LlmOptions>();
   add_engine_flags(app, *options);
-  app.footer("MINISGL_SHELL_TEMPERATURE (0.6), MINISGL_SHELL_TOP_K (-1), MINISGL_SHELL_TOP_P (1.0) and\n"
-             "MINISGL_SHELL_MAX_TOKENS (2048) in the environment set how it answers.");
+  app.footer(
+      "MINISGL_SHELL_TEMPERATURE (0.6), MINISGL_SHELL_TOP_K (-1), MINISGL_SHELL_TOP_P (1.0) and\n"
+      "MINISGL_SHELL_MAX_TOKENS (2048) in the environment set how it answers.");
   return [options] { return shell(*options); };
 }
 

@@ -21,7 +21,8 @@ using Json = nlohmann::ordered_json;
 
 Json parse_standard_input(const char* expected) {
   Json json = Json::parse(read_standard_input(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) throw Error(std::string("standard input is not JSON: expected ") + expected);
+  if (json.is_discarded())
+    throw Error(std::string("standard input is not JSON: expected ") + expected);
   return json;
 }
 
@@ -31,14 +32,16 @@ int perplexity(const LlmOptions& options, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Error("cannot read " + path);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::vector<TokenId> ids = load_tokenizer(options.model)->encode(text, {.add_special = true});
+  const std::vector<TokenId> ids =
+      load_tokenizer(options.model)->encode(text, {.add_special = true});
   if (ids.size() < 2) throw Error(path + " has fewer than two tokens: there is nothing to predict");
   LlmOptions one = options;
   one.max_running_requests = 1;
   const std::vector<double> scores = open_engine(one)->token_logprobs(ids);
   double sum = 0;
   for (const double score : scores) sum += score;
-  const Json result = {{"tokens", ids.size()}, {"perplexity", std::exp(-sum / static_cast<double>(scores.size()))}};
+  const Json result = {{"tokens", ids.size()},
+                       {"perplexity", std::exp(-sum / static_cast<double>(scores.size()))}};
   print(result.dump() + "\n");
   return 0;
 }
@@ -50,12 +53,16 @@ Command add_tokenize(CLI::App& app) {
     std::string model;
     EncodeOptions encode;
   };
-  auto options = std::make_shared<Options>();  // shared: the flags write to it until the command runs
+  auto options =
+      std::make_shared<Options>();  // shared: the flags write to it until the command runs
   add_model_flag(app, options->model);
-  app.add_flag("--add-special", options->encode.add_special, "Add the special tokens that begin and end a text");
-  app.add_flag("--special-as-text", options->encode.special_as_text, "Special tokens in the text are ordinary text");
+  app.add_flag("--add-special", options->encode.add_special,
+               "Add the special tokens that begin and end a text");
+  app.add_flag("--special-as-text", options->encode.special_as_text,
+               "Special tokens in the text are ordinary text");
   return [options] {
-    const std::vector<TokenId> ids = load_tokenizer(options->model)->encode(read_standard_input(), options->encode);
+    const std::vector<TokenId> ids =
+        load_tokenizer(options->model)->encode(read_standard_input(), options->encode);
     print(Json(ids).dump() + "\n");
     return 0;
   };
@@ -74,7 +81,8 @@ Command add_detokenize(CLI::App& app) {
     std::vector<TokenId> ids;
     if (!json.is_array()) throw Error("standard input is not an array of token ids");
     for (const Json& id : json) {
-      if (!id.is_number_integer() || id.get<std::int64_t>() != static_cast<TokenId>(id.get<std::int64_t>()))
+      if (!id.is_number_integer() ||
+          id.get<std::int64_t>() != static_cast<TokenId>(id.get<std::int64_t>()))
         throw Error("not a token id: " + id.dump());
       ids.push_back(id.get<TokenId>());
     }
@@ -88,13 +96,14 @@ Command add_render(CLI::App& app) {
   add_model_flag(app, *model);
   return [model] {
     const Json json = parse_standard_input("an object with \"messages\"");
-    if (!json.is_object() || !json.contains("messages")) throw Error("the request has no \"messages\"");
+    if (!json.is_object() || !json.contains("messages"))
+      throw Error("the request has no \"messages\"");
     const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(*model);
     if (tokenizer->chat_template().empty()) throw Error(*model + " has no chat template");
     const ChatTemplate chat_template(tokenizer->chat_template());
     ChatInput input;
-    input.messages =
-        normalise_messages(json["messages"], {.developer_as_system = !chat_template.knows_role("developer")});
+    input.messages = normalise_messages(
+        json["messages"], {.developer_as_system = !chat_template.knows_role("developer")});
     if (json.contains("tools")) input.tools = json["tools"];
     if (json.contains("documents")) input.documents = json["documents"];
     if (json.contains("chat_template_kwargs") && json["chat_template_kwargs"].is_object())

@@ -15,24 +15,25 @@ namespace minisgl {
 
 /// What can be chosen when a model is loaded. The defaults suit a CPU.
 struct LlmOptions {
-  std::string model;                      ///< a GGUF file, or a Hugging Face folder
-  int num_threads = 0;                    ///< 0: one for each processor that the process may use
-  std::string compute = "exact";          ///< "exact": activations and KV cache are f32
-  std::string simd = "auto";              ///< "plain", "avx2", "avx512"
+  std::string model;              ///< a GGUF file, or a Hugging Face folder
+  int num_threads = 0;            ///< 0: one for each processor that the process may use
+  std::string compute = "exact";  ///< "exact": activations and KV cache are f32
+  std::string simd = "auto";      ///< "plain", "avx2", "avx512"
   std::string attention_backend = "auto";
-  std::string cache_type = "radix";       ///< prefix cache: "radix" or "naive"
-  std::int32_t page_size = 1;             ///< tokens of a KV page
-  std::int32_t num_pages = 0;             ///< 0: from the available memory
-  double memory_ratio = 0.5;              ///< share of the available memory for the KV cache
+  std::string cache_type = "radix";  ///< prefix cache: "radix" or "naive"
+  std::int32_t page_size = 1;        ///< tokens of a KV page
+  std::int32_t num_pages = 0;        ///< 0: from the available memory
+  double memory_ratio = 0.5;         ///< share of the available memory for the KV cache
   std::int32_t max_running_requests = 256;
-  std::int32_t max_seq_len = 0;           ///< prompt and answer together; 0: as the model was trained
+  std::int32_t max_seq_len = 0;  ///< prompt and answer together; 0: as the model was trained
   std::int32_t max_prefill_length = 256;  ///< prompt tokens computed in one step
   bool overlap = true;                    ///< plan a step while the one before it runs
   /// Requests of the largest graph; 0: no graphs. -1: by the free memory on a GPU, none on a CPU.
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< these instead, if there are any
-  bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
-  std::string served_model_name = {};     ///< empty: the file's or folder's name
+  bool check_graphs =
+      false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
+  std::string served_model_name = {};  ///< empty: the file's or folder's name
 };
 
 /// One answer.
@@ -48,8 +49,8 @@ struct Completion {
 
 /// A prompt: text, or token ids if there are any.
 struct Prompt {
-  Prompt(std::string prompt_text) : text(std::move(prompt_text)) {}     // NOLINT: "text" is a prompt
-  Prompt(const char* prompt_text) : text(prompt_text) {}                // NOLINT
+  Prompt(std::string prompt_text) : text(std::move(prompt_text)) {}  // NOLINT: "text" is a prompt
+  Prompt(const char* prompt_text) : text(prompt_text) {}             // NOLINT
   Prompt(std::vector<std::int32_t> ids) : token_ids(std::move(ids)) {}  // NOLINT
   std::string text;
   std::vector<std::int32_t> token_ids;
@@ -68,7 +69,8 @@ class Llm {
   /// served gets finish_reason "error" and does not disturb the others.
   std::vector<Completion> generate(std::span<const Prompt> prompts, const SamplingParams& sampling);
   /// With parameters of its own for each prompt.
-  std::vector<Completion> generate(std::span<const Prompt> prompts, std::span<const SamplingParams> sampling);
+  std::vector<Completion> generate(std::span<const Prompt> prompts,
+                                   std::span<const SamplingParams> sampling);
 
  private:
   class Impl;

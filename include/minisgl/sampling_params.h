@@ -14,14 +14,14 @@ namespace minisgl {
 struct SamplingParams {
   double temperature = 0.0;  ///< 0: the most likely token, the lowest id of equals
   std::int64_t top_k = -1;   ///< keep the k most likely (and all that tie with the last); <= 0: off
-  double top_p = 1.0;        ///< keep the smallest set of the most likely with at least this sum; 1: off
-  double min_p = 0.0;        ///< keep p >= min_p * max p; 0: off
+  double top_p = 1.0;  ///< keep the smallest set of the most likely with at least this sum; 1: off
+  double min_p = 0.0;  ///< keep p >= min_p * max p; 0: off
   /// Draws are a pure function of (seed, position in the answer). Without one the engine takes a
   /// number from the system.
   std::optional<std::uint64_t> seed = std::nullopt;
 
-  std::int64_t max_tokens = 1024;  ///< lowered to what is left of the context
-  bool ignore_eos = false;         ///< go on after an end-of-sequence token
+  std::int64_t max_tokens = 1024;                 ///< lowered to what is left of the context
+  bool ignore_eos = false;                        ///< go on after an end-of-sequence token
   std::vector<std::int32_t> stop_token_ids = {};  ///< further ids that end the answer
   std::vector<std::string> stop = {};             ///< texts that end it; they are not part of it
 

@@ -141,8 +141,7 @@ void FaBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetad
                                    CaptureWriter& writer, Stream& stream) {
   const FaMetadata& fixed = captured_metadata(batch_size);
   const auto& step = metadata_of<FaMetadata>(&live, name());
-  check(step.queries == FaMetadata::Queries::kOneEach &&
-            step.cache_seqlens.dim(0) == batch_size &&
+  check(step.queries == FaMetadata::Queries::kOneEach && step.cache_seqlens.dim(0) == batch_size &&
             step.max_seqlen_k <= captured_.max_seq_len_tokens,
         "a step of ", step.cache_seqlens.dim(0), " rows, ", step.max_seqlen_q,
         " queries and up to ", step.max_seqlen_k, " keys does not fit a graph of ", batch_size,

@@ -43,7 +43,8 @@ class ClosableQueue {
   /// Everything queued, in order; returns at once.
   std::vector<T> drain() {
     const std::lock_guard lock(mutex_);
-    std::vector<T> all(std::make_move_iterator(items_.begin()), std::make_move_iterator(items_.end()));
+    std::vector<T> all(std::make_move_iterator(items_.begin()),
+                       std::make_move_iterator(items_.end()));
     items_.clear();
     return all;
   }

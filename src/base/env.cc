@@ -24,23 +24,27 @@ T parse(const char* name, T fallback, const char* expected) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw Error(std::string("the environment variable ") + name + " is \"" + std::string(text) + "\", which is not " +
-                expected);
+    throw Error(std::string("the environment variable ") + name + " is \"" + std::string(text) +
+                "\", which is not " + expected);
   return value;
 }
 
 }  // namespace
 
 double env_double(const char* name, double fallback) { return parse(name, fallback, "a number"); }
-std::int64_t env_int(const char* name, std::int64_t fallback) { return parse(name, fallback, "an integer"); }
+std::int64_t env_int(const char* name, std::int64_t fallback) {
+  return parse(name, fallback, "an integer");
+}
 
 bool env_bool(const char* name, bool fallback) {
   std::string text(text_of(name));
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   if (text.empty()) return fallback;
   if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
   if (text == "0" || text == "false" || text == "no" || text == "off") return false;
-  throw Error(std::string("the environment variable ") + name + " is \"" + text + "\", which is neither true nor false");
+  throw Error(std::string("the environment variable ") + name + " is \"" + text +
+              "\", which is neither true nor false");
 }
 
 }  // namespace minisgl

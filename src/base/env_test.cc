@@ -37,7 +37,8 @@ TEST(EnvTest, AValueThatDoesNotParseIsNamed) {
     env_int(kName, 5);
     FAIL() << "expected Error";
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "the environment variable MINISGL_ENV_TEST is \"7x\", which is not an integer");
+    EXPECT_STREQ(e.what(),
+                 "the environment variable MINISGL_ENV_TEST is \"7x\", which is not an integer");
   }
 }
 

@@ -8,7 +8,8 @@
 
 namespace minisgl {
 
-ProgressBar::ProgressBar(std::string label) : label_(std::move(label)), visible_(isatty(STDERR_FILENO) == 1) {}
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), visible_(isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) std::fputs("\r\x1b[K", stderr);
@@ -18,7 +19,8 @@ void ProgressBar::update(std::int64_t done_bytes, std::int64_t total_bytes) {
   if (!is_due(total_bytes)) return;
   constexpr double kMb = 1e6;
   draw(done_bytes, total_bytes,
-       fmt::format("{:.0f} MB of {:.0f} MB", static_cast<double>(done_bytes) / kMb, static_cast<double>(total_bytes) / kMb));
+       fmt::format("{:.0f} MB of {:.0f} MB", static_cast<double>(done_bytes) / kMb,
+                   static_cast<double>(total_bytes) / kMb));
 }
 
 void ProgressBar::show(std::int64_t done, std::int64_t total, std::string_view detail) {
@@ -40,7 +42,8 @@ void ProgressBar::draw(std::int64_t done, std::int64_t total, std::string_view d
   const int filled = static_cast<int>(share * kWidth);
   const std::string bar = std::string(filled, '=') + (filled < kWidth ? ">" : "") +
                           std::string(std::max(0, kWidth - filled - 1), ' ');
-  const std::string line = fmt::format("\r{}  [{}] {:3.0f} %  {}\x1b[K", label_, bar, share * 100, detail);
+  const std::string line =
+      fmt::format("\r{}  [{}] {:3.0f} %  {}\x1b[K", label_, bar, share * 100, detail);
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }

@@ -27,8 +27,10 @@ TEST_P(ThreadPoolTest, ManyShortLoopsInARowSeeEachOthersResults) {
   ThreadPool pool(GetParam());
   std::vector<std::int64_t> values(37, 0);
   for (int round = 0; round < 5000; ++round)
-    pool.parallel_for(static_cast<std::int64_t>(values.size()), [&](std::int64_t i) { values[i] += i; });
-  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<std::int64_t>(i) * 5000);
+    pool.parallel_for(static_cast<std::int64_t>(values.size()),
+                      [&](std::int64_t i) { values[i] += i; });
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], static_cast<std::int64_t>(i) * 5000);
 }
 
 TEST_P(ThreadPoolTest, WakesHelpersThatHaveFallenAsleep) {

@@ -22,8 +22,8 @@ struct StrongId {
   auto operator<=>(const StrongId&) const = default;
 };
 
-using RowId = StrongId<struct RowTag, std::int32_t>;        ///< a row of the page table
-using PageId = StrongId<struct PageTag, std::int32_t>;      ///< a page of the KV pool
+using RowId = StrongId<struct RowTag, std::int32_t>;           ///< a row of the page table
+using PageId = StrongId<struct PageTag, std::int32_t>;         ///< a page of the KV pool
 using RequestId = StrongId<struct RequestTag, std::uint64_t>;  ///< in order of submission
 
 }  // namespace minisgl

@@ -23,14 +23,14 @@ struct BatchRow {
 
 /// How the next token of one row is drawn. A pure function of these and the logits.
 struct SampleRow {
-  std::int32_t batch_row = 0;   ///< index into Batch::rows
+  std::int32_t batch_row = 0;  ///< index into Batch::rows
   RequestId request;
-  float temperature = 0;        ///< <= 0: argmax
-  std::int32_t top_k = 0;       ///< <= 0: off
+  float temperature = 0;   ///< <= 0: argmax
+  std::int32_t top_k = 0;  ///< <= 0: off
   float top_p = 1;
   float min_p = 0;
   std::uint64_t seed = 0;
-  std::int64_t position = 0;    ///< of the token in the answer: 0 is the first
+  std::int64_t position = 0;  ///< of the token in the answer: 0 is the first
 };
 
 /// What an attention backend made of a batch; every backend has its own.
@@ -55,7 +55,8 @@ struct Batch {
   std::int32_t num_decode = 0;  ///< the first rows, whose input is the token last drawn for the row
   /// Ids to compute, row after row; -1 where the token is on the device only (decode rows).
   std::vector<TokenId> token_ids;
-  std::vector<SampleRow> samples;  ///< ascending batch_row; a row that ends inside its prompt has none
+  std::vector<SampleRow>
+      samples;  ///< ascending batch_row; a row that ends inside its prompt has none
   const PageTable* page_table = nullptr;  ///< read while the step is launched, not later
 
   // Set by the engine.

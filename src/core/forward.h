@@ -3,8 +3,8 @@
 #pragma once
 
 #include "core/batch.h"
-#include "tensor/kv_view.h"
 #include "tensor/arena.h"
+#include "tensor/kv_view.h"
 #include "tensor/stream.h"
 
 namespace minisgl {

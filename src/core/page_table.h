@@ -21,14 +21,17 @@ class PageTable {
  public:
   /// max_seq_len_tokens is rounded up to 32 entries (128 bytes).
   PageTable(std::int32_t max_rows, std::int64_t max_seq_len_tokens, TokenLoc dummy_loc)
-      : table_({max_rows + 1, round_up<std::int64_t>(max_seq_len_tokens, 32)}, DType::kI32, {.lazy = true}),
+      : table_({max_rows + 1, round_up<std::int64_t>(max_seq_len_tokens, 32)}, DType::kI32,
+               {.lazy = true}),
         dummy_row_{max_rows} {
     const std::span<TokenLoc> dummy = row(dummy_row_);
     std::fill(dummy.begin(), dummy.end(), dummy_loc);
   }
 
   std::span<TokenLoc> row(RowId id) { return {data(id), static_cast<std::size_t>(width())}; }
-  std::span<const TokenLoc> row(RowId id) const { return {data(id), static_cast<std::size_t>(width())}; }
+  std::span<const TokenLoc> row(RowId id) const {
+    return {data(id), static_cast<std::size_t>(width())};
+  }
   std::int64_t width() const { return table_.view().dim(1); }
   RowId dummy_row() const { return dummy_row_; }
 

@@ -29,10 +29,10 @@ enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kAbort, kError }
 /// holds what the host knows, which lags device_len by one while a step is in flight.
 struct Request {
   RequestId id;
-  std::vector<TokenId> tokens;   ///< prompt, then what was generated
+  std::vector<TokenId> tokens;  ///< prompt, then what was generated
   std::int32_t prompt_len = 0;
   SamplingParams sampling;
-  std::uint64_t seed = 0;        ///< sampling.seed, or the engine's choice
+  std::uint64_t seed = 0;  ///< sampling.seed, or the engine's choice
 
   std::int32_t cached_len = 0;      ///< keys and values of so many tokens are in the pool
   std::int32_t device_len = 0;      ///< tokens that the next step will have made part of the pool

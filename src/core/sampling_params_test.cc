@@ -57,9 +57,7 @@ TEST(SamplingParamsTest, NumbersThatAreNoneAreRefused) {
 }
 
 TEST(SamplingParamsTest, StopTextsAreFewAndNotEmpty) {
-  EXPECT_EQ(refusal([](auto& p) {
-              p.stop = {"a", ""};
-            }).message,
+  EXPECT_EQ(refusal([](auto& p) { p.stop = {"a", ""}; }).message,
             "stop[1] is empty; a stop text needs at least one character");
   const Refusal many = refusal([](auto& p) { p.stop.assign(17, "x"); });
   EXPECT_EQ(many.message, "stop has 17 texts; it may have at most 16");

@@ -25,7 +25,8 @@ struct StepArrays {
   std::int64_t bytes = 0;                     // of all of them
 };
 
-StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples, std::int64_t decode) {
+StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples,
+                   std::int64_t decode) {
   constexpr std::int64_t kAlignment = 64;
   StepArrays arrays;
   const auto place = [&](std::int64_t bytes) {
@@ -87,9 +88,11 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
   check(config_.page_size >= 1, "--page-size must be at least 1");
   check(config_.max_running_requests >= 1, "--max-running-requests must be at least 1");
   check(config_.prefill_budget_tokens >= 1, "--max-prefill-length must be at least 1");
-  const std::int64_t context = config_.max_seq_len > 0 ? config_.max_seq_len : m.max_position_embeddings;
+  const std::int64_t context =
+      config_.max_seq_len > 0 ? config_.max_seq_len : m.max_position_embeddings;
   if (context > m.max_position_embeddings)
-    throw Error("--max-seq-len-override " + std::to_string(context) + " is longer than the model's context of " +
+    throw Error("--max-seq-len-override " + std::to_string(context) +
+                " is longer than the model's context of " +
                 std::to_string(m.max_position_embeddings) + " tokens");
 
   config_.page_size = supported_page_size(config_.attention_backend, config_.page_size);
@@ -120,22 +123,22 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
 
   pool.num_pages = plan.num_pages;
   kv_pool_ = std::make_unique<KvPool>(pool);
-  attention_ = make_attention_backend(
-      config_.attention_backend, {.num_heads = static_cast<std::int32_t>(m.num_heads),
-                                  .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
-                                  .head_dim = static_cast<std::int32_t>(m.head_dim),
-                                  .scale = 1.0F / std::sqrt(static_cast<float>(m.head_dim)),
-                                  .page_size = config_.page_size,
-                                  .max_seq_len_tokens = limits_.max_seq_len,
-                                  .max_rows = max_rows_,
-                                  .device = kCpu});
+  attention_ = make_attention_backend(config_.attention_backend,
+                                      {.num_heads = static_cast<std::int32_t>(m.num_heads),
+                                       .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
+                                       .head_dim = static_cast<std::int32_t>(m.head_dim),
+                                       .scale = 1.0F / std::sqrt(static_cast<float>(m.head_dim)),
+                                       .page_size = config_.page_size,
+                                       .max_seq_len_tokens = limits_.max_seq_len,
+                                       .max_rows = max_rows_,
+                                       .device = kCpu});
   stream_ = std::make_unique<CpuStream>(config_.num_threads);
   scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes());
   logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32, {.lazy = true});
   last_tokens_ = Tensor({limits_.max_rows + 1}, DType::kI32);
   for (auto& slot : slots_) slot = std::make_unique<Slot>(max_tokens_, limits_.max_rows, *stream_);
-  context_ = std::make_unique<ForwardContext>(
-      ForwardContext{.stream = *stream_, .scratch = *scratch_, .attention = *attention_, .kv = kv_pool_->view()});
+  context_ = std::make_unique<ForwardContext>(ForwardContext{
+      .stream = *stream_, .scratch = *scratch_, .attention = *attention_, .kv = kv_pool_->view()});
   capture_graphs();
 }
 
@@ -163,8 +166,8 @@ void Engine::capture_graphs() {
     return;
   }
   if (!attention_->supports_graphs()) {
-    log::info("Graphs are off: the attention backend {} cannot be captured on {}", attention_->name(),
-              to_string(stream_->device()));
+    log::info("Graphs are off: the attention backend {} cannot be captured on {}",
+              attention_->name(), to_string(stream_->device()));
     return;
   }
   const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
@@ -198,10 +201,12 @@ std::int64_t Engine::plan_scratch_bytes() {
   const std::int64_t logit_rows = std::max(max_rows_, kScoreChunk);
   const StepArrays arrays = lay_out(nullptr, max_tokens_, logit_rows, 0);
   largest.inputs = {arrays.token_ids, arrays.positions, arrays.out_locs, arrays.logit_rows};
-  ForwardContext ctx{*dry, counting, &largest.inputs, *attention_, metadata.get(), kv_pool_->view()};
+  ForwardContext ctx{*dry,        counting,       &largest.inputs,
+                     *attention_, metadata.get(), kv_pool_->view()};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
   model_->forward(ctx, logits);
-  const std::int64_t sampling = kernels::sampling_workspace_bytes(limits_.max_rows, limits_.vocab_size);
+  const std::int64_t sampling =
+      kernels::sampling_workspace_bytes(limits_.max_rows, limits_.vocab_size);
   constexpr std::int64_t kAlignment = 64;
   return std::max(counting.peak_bytes(), round_up(sampling, kAlignment));
 }
@@ -228,12 +233,13 @@ void Engine::stage(Batch& batch, Slot& slot) {
   const auto samples = static_cast<std::int64_t>(batch.samples.size());
   check(tokens > 0 && tokens <= max_tokens_ && samples <= limits_.max_rows, "a step of ", tokens,
         " tokens and ", samples, " samples does not fit the plan");
-  check(static_cast<std::int64_t>(batch.token_ids.size()) == tokens, "the step has ", batch.token_ids.size(),
-        " token ids for ", tokens, " tokens");
+  check(static_cast<std::int64_t>(batch.token_ids.size()) == tokens, "the step has ",
+        batch.token_ids.size(), " token ids for ", tokens, " tokens");
   const StepArrays host = lay_out(slot.host.data(), tokens, samples, batch.num_decode);
   slot.arrays = lay_out(slot.device.data(), tokens, samples, batch.num_decode);
 
-  std::memcpy(host.token_ids.data, batch.token_ids.data(), batch.token_ids.size() * sizeof(TokenId));
+  std::memcpy(host.token_ids.data, batch.token_ids.data(),
+              batch.token_ids.size() * sizeof(TokenId));
   auto* positions = host.positions.as<std::int32_t>();
   auto* out_locs = host.out_locs.as<std::int32_t>();
   auto* logit_rows = host.logit_rows.as<std::int32_t>();
@@ -252,20 +258,23 @@ void Engine::stage(Batch& batch, Slot& slot) {
       const SampleRow& s = batch.samples[sample];
       logit_rows[sample] = token - 1;
       sample_rows[sample] = row.row.value;
-      host.sampling[sample] = {s.temperature, s.top_k, s.top_p, s.min_p, s.seed, static_cast<std::uint64_t>(s.position)};
+      host.sampling[sample] = {s.temperature, s.top_k, s.top_p,
+                               s.min_p,       s.seed,  static_cast<std::uint64_t>(s.position)};
       ++sample;
     }
   }
   check(sample == batch.samples.size(), "samples must be in ascending order of existing rows");
   stream_->copy(slot.device.data(), slot.host.data(), static_cast<std::size_t>(host.bytes));
-  batch.inputs = {slot.arrays.token_ids, slot.arrays.positions, slot.arrays.out_locs, slot.arrays.logit_rows};
+  batch.inputs = {slot.arrays.token_ids, slot.arrays.positions, slot.arrays.out_locs,
+                  slot.arrays.logit_rows};
 }
 
 void Engine::forward(Batch& batch, Slot& slot) {
   stream_->submit([this, &batch, arrays = slot.arrays] {
     // Decode rows come first, one token each: what was drawn for them is on the device only.
     if (batch.num_decode > 0)
-      kernels::gather(last_tokens_, arrays.decode_rows, batch.inputs.input_ids.slice(0, batch.num_decode), *stream_);
+      kernels::gather(last_tokens_, arrays.decode_rows,
+                      batch.inputs.input_ids.slice(0, batch.num_decode), *stream_);
     const ForwardScope scope(*context_, batch.inputs, *batch.attention);
     TensorView logits = logits_.view().slice(0, static_cast<std::int64_t>(batch.samples.size()));
     if (graphs_ != nullptr && graphs_->can_use(batch)) {
@@ -285,16 +294,19 @@ void Engine::sample(Batch& batch, Slot& slot) {
       const ScratchScope scope(*scratch_);
       const TensorView workspace = scratch_->alloc(
           {kernels::sampling_workspace_bytes(samples, limits_.vocab_size)}, DType::kU8);
-      kernels::sample(logits_.view().slice(0, samples), arrays.sampling, tokens, workspace, *stream_);
+      kernels::sample(logits_.view().slice(0, samples), arrays.sampling, tokens, workspace,
+                      *stream_);
       kernels::scatter(tokens, arrays.sample_rows, last_tokens_, *stream_);
     });
-    stream_->copy(slot.host_tokens.view().data, tokens.data, static_cast<std::size_t>(tokens.bytes()));
+    stream_->copy(slot.host_tokens.view().data, tokens.data,
+                  static_cast<std::size_t>(tokens.bytes()));
   }
   stream_->record(*slot.done);
 }
 
 std::span<const TokenId> Engine::collect(Batch& batch) {
-  check(batch.slot >= 0 && slots_[batch.slot]->in_flight, "collect() of a step that was not launched");
+  check(batch.slot >= 0 && slots_[batch.slot]->in_flight,
+        "collect() of a step that was not launched");
   Slot& slot = *slots_[batch.slot];
   slot.done->synchronize();
   slot.in_flight = false;
@@ -306,8 +318,8 @@ std::span<const TokenId> Engine::collect(Batch& batch) {
 std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count > limits_.max_seq_len)
-    throw RequestError("the text has " + std::to_string(count) + " tokens, but one window holds only " +
-                       std::to_string(limits_.max_seq_len));
+    throw RequestError("the text has " + std::to_string(count) +
+                       " tokens, but one window holds only " + std::to_string(limits_.max_seq_len));
   PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
   const RowId row{0};
   for (std::int64_t i = 0; i < count; ++i) table.row(row)[i] = static_cast<TokenLoc>(i);
@@ -326,7 +338,8 @@ std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {
     stage(batch, slot);
     batch.attention = attention_->prepare_metadata(batch, *stream_);
     const Tensor rows({end - begin}, DType::kI32);
-    for (std::int64_t i = 0; i < end - begin; ++i) rows.view().as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
+    for (std::int64_t i = 0; i < end - begin; ++i)
+      rows.view().as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
     batch.inputs.logit_rows = rows;
     std::vector<double> part(static_cast<std::size_t>(end - begin));
     stream_->submit([&] {

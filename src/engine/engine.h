@@ -19,13 +19,13 @@
 namespace minisgl {
 
 struct EngineConfig {
-  int num_threads = 0;                    ///< 0: one for each processor that the process may use
+  int num_threads = 0;  ///< 0: one for each processor that the process may use
   std::string attention_backend = "auto";
-  std::int32_t page_size = 1;             ///< tokens
-  std::int32_t num_pages = 0;             ///< 0: from the available memory
-  double memory_ratio = 0.5;              ///< share of the available memory for the KV cache
+  std::int32_t page_size = 1;  ///< tokens
+  std::int32_t num_pages = 0;  ///< 0: from the available memory
+  double memory_ratio = 0.5;   ///< share of the available memory for the KV cache
   std::int32_t max_running_requests = 256;
-  std::int32_t max_seq_len = 0;           ///< 0: as the model was trained
+  std::int32_t max_seq_len = 0;  ///< 0: as the model was trained
   std::int32_t prefill_budget_tokens = 256;
   /// Rows of the largest graph; 0: none. -1: by the free memory on a GPU, none on a CPU, where a
   /// graph is emulated and saves nothing.
@@ -93,8 +93,9 @@ class Engine final : public Executor {
   std::unique_ptr<KvPool> kv_pool_;
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<ScratchArena> scratch_;
-  Tensor logits_;       // [max_rows_, vocab] f32
-  Tensor last_tokens_;  // [limits_.max_rows + 1] i32, by page-table row: the token last drawn for it
+  Tensor logits_;  // [max_rows_, vocab] f32
+  Tensor
+      last_tokens_;  // [limits_.max_rows + 1] i32, by page-table row: the token last drawn for it
   std::unique_ptr<ForwardContext> context_;  // of the step that the stream runs
   std::unique_ptr<GraphRunner> graphs_;      // null without graphs
   std::array<std::unique_ptr<Slot>, kSlots> slots_;

@@ -45,8 +45,8 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 }  // namespace
 
 std::int64_t available_memory_bytes() {
-  const std::int64_t v2 =
-      left_of(read_number("/sys/fs/cgroup/memory.max"), read_number("/sys/fs/cgroup/memory.current"));
+  const std::int64_t v2 = left_of(read_number("/sys/fs/cgroup/memory.max"),
+                                  read_number("/sys/fs/cgroup/memory.current"));
   const std::int64_t v1 = left_of(read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
                                   read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
   return std::min({v2, v1, mem_available()});
@@ -63,7 +63,8 @@ std::int64_t resident_memory_bytes() {
 KvPlan plan_kv_cache(const KvPlanInput& in) {
   const std::int64_t pages_of_request = ceil_div<std::int64_t>(in.max_seq_len, in.page_size);
   const std::int64_t wanted = pages_of_request * in.max_rows;
-  constexpr std::int64_t kMaxSlots = std::numeric_limits<std::int32_t>::max();  // a location is an int32
+  constexpr std::int64_t kMaxSlots =
+      std::numeric_limits<std::int32_t>::max();  // a location is an int32
   const std::int64_t addressable = kMaxSlots / in.page_size - 1;
   KvPlan plan;
   std::int64_t pages = 0;
@@ -71,26 +72,31 @@ KvPlan plan_kv_cache(const KvPlanInput& in) {
     pages = in.num_pages_override;
     const std::int64_t needed = (pages + 1) * in.bytes_per_page;
     if (needed > in.available_bytes)
-      throw Error(fmt::format("not enough memory for the KV cache: {} pages of {} tokens need {:.2f} GiB, "
-                              "{:.2f} GiB are available; lower --num-pages",
-                              pages, in.page_size, gib(needed), gib(in.available_bytes)));
+      throw Error(
+          fmt::format("not enough memory for the KV cache: {} pages of {} tokens need {:.2f} GiB, "
+                      "{:.2f} GiB are available; lower --num-pages",
+                      pages, in.page_size, gib(needed), gib(in.available_bytes)));
     if (pages > addressable)
-      throw Error(fmt::format("--num-pages {} of {} tokens are more than the {} that can be addressed", pages,
-                              in.page_size, addressable));
+      throw Error(
+          fmt::format("--num-pages {} of {} tokens are more than the {} that can be addressed",
+                      pages, in.page_size, addressable));
   } else {
-    const auto budget = static_cast<std::int64_t>(static_cast<double>(in.available_bytes) * in.memory_ratio);
+    const auto budget =
+        static_cast<std::int64_t>(static_cast<double>(in.available_bytes) * in.memory_ratio);
     const std::int64_t affordable = budget / in.bytes_per_page - 1;  // one is the dummy page
     pages = std::min({wanted, affordable, addressable});
     plan.limited_by_memory = affordable < wanted;
     if (pages < 2)
-      throw Error(fmt::format("not enough memory for the KV cache: two pages of {} tokens need {:.2f} GiB, but "
-                              "{:.0f} % of the available {:.2f} GiB are allowed; lower --page-size or raise "
-                              "--memory-ratio",
-                              in.page_size, gib(3 * in.bytes_per_page), in.memory_ratio * 100,
-                              gib(in.available_bytes)));
+      throw Error(fmt::format(
+          "not enough memory for the KV cache: two pages of {} tokens need {:.2f} GiB, but "
+          "{:.0f} % of the available {:.2f} GiB are allowed; lower --page-size or raise "
+          "--memory-ratio",
+          in.page_size, gib(3 * in.bytes_per_page), in.memory_ratio * 100,
+          gib(in.available_bytes)));
   }
   plan.num_pages = static_cast<std::int32_t>(pages);
-  plan.max_seq_len = static_cast<std::int32_t>(std::min<std::int64_t>(in.max_seq_len, pages * in.page_size));
+  plan.max_seq_len =
+      static_cast<std::int32_t>(std::min<std::int64_t>(in.max_seq_len, pages * in.page_size));
   return plan;
 }
 

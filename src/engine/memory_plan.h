@@ -23,10 +23,10 @@ struct KvPlanInput {
   std::int64_t bytes_per_page = 0;
   std::int32_t page_size = 1;
   std::int32_t max_rows = 0;
-  std::int32_t max_seq_len = 0;          ///< of the model, or as overridden
+  std::int32_t max_seq_len = 0;  ///< of the model, or as overridden
   std::int64_t available_bytes = 0;
-  double memory_ratio = 0.5;             ///< share of the available memory for the pool
-  std::int32_t num_pages_override = 0;   ///< 0: as many as make sense
+  double memory_ratio = 0.5;            ///< share of the available memory for the pool
+  std::int32_t num_pages_override = 0;  ///< 0: as many as make sense
 };
 
 /// The smallest of: memory_ratio of the available memory; max_rows requests of max_seq_len tokens.

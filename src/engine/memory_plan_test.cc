@@ -12,7 +12,12 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 
 KvPlanInput input() {
-  return {.bytes_per_page = kMiB, .page_size = 16, .max_rows = 4, .max_seq_len = 100, .available_bytes = 1000 * kMiB, .memory_ratio = 0.5};
+  return {.bytes_per_page = kMiB,
+          .page_size = 16,
+          .max_rows = 4,
+          .max_seq_len = 100,
+          .available_bytes = 1000 * kMiB,
+          .memory_ratio = 0.5};
 }
 
 std::string error_of(const KvPlanInput& in) {
@@ -45,13 +50,19 @@ TEST(MemoryPlanTest, AnExplicitNumberIsTakenOrRefused) {
   in.num_pages_override = 999;
   EXPECT_EQ(plan_kv_cache(in).num_pages, 999);
   in.num_pages_override = 1000;
-  EXPECT_EQ(error_of(in), "not enough memory for the KV cache: 1000 pages of 16 tokens need 0.98 GiB, 0.98 GiB are available; lower --num-pages");
+  EXPECT_EQ(error_of(in),
+            "not enough memory for the KV cache: 1000 pages of 16 tokens need 0.98 GiB, 0.98 GiB "
+            "are available; lower --num-pages");
 }
 
 TEST(MemoryPlanTest, TooLittleMemoryIsAnErrorWithBothNumbers) {
   KvPlanInput in = input();
   in.available_bytes = 5 * kMiB;
-  EXPECT_NE(error_of(in).find("two pages of 16 tokens need 0.00 GiB, but 50 % of the available 0.00 GiB are allowed"), std::string::npos) << error_of(in);
+  EXPECT_NE(
+      error_of(in).find(
+          "two pages of 16 tokens need 0.00 GiB, but 50 % of the available 0.00 GiB are allowed"),
+      std::string::npos)
+      << error_of(in);
 }
 
 TEST(MemoryPlanTest, LocationsFitInto31Bits) {

@@ -35,7 +35,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   // O_NONBLOCK: opening a pipe that nobody writes must be an error below, not a wait for ever.
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.fd < 0) fail(std::strerror(errno));
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file.fd, &status) != 0) fail(std::strerror(errno));
   if (S_ISDIR(status.st_mode)) fail("it is a folder, expected a file");
   if (!S_ISREG(status.st_mode)) fail("it is not a regular file");

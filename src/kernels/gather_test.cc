@@ -48,7 +48,8 @@ TEST(GatherTest, RejectsAnIndexOfAnotherLengthAndSaysBoth) {
     gather(table, where, out, stream);
     FAIL() << "expected Error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("index has shape [2] and type i32, expected [3]"), std::string::npos)
+    EXPECT_NE(std::string(e.what()).find("index has shape [2] and type i32, expected [3]"),
+              std::string::npos)
         << e.what();
   }
 }

@@ -358,9 +358,7 @@ TEST_F(LinearErrorTest, WeightsThatCannotBePackedSayWhy) {
               testing::StartsWith("a weight matrix has 2 dimensions, not 1"));
   std::byte bytes[18 * 3];
   EXPECT_THAT(
-      error_of([&] {
-        pack_matrix(TensorView(bytes, {2, 48}, DType::kQ4_0), {}, pool_);
-      }),
+      error_of([&] { pack_matrix(TensorView(bytes, {2, 48}, DType::kQ4_0), {}, pool_); }),
       testing::StartsWith("rows of 48 elements are not whole blocks of Q4_0, which have 32"));
 }
 

@@ -15,7 +15,8 @@ std::vector<std::int32_t> paired_rows(std::int64_t heads, std::int64_t head_dim)
   std::vector<std::int32_t> order;
   for (std::int64_t head = 0; head < heads; ++head)
     for (std::int64_t d = 0; d < head_dim; ++d)
-      order.push_back(static_cast<std::int32_t>(head * head_dim + (d < head_dim / 2 ? 2 * d : 2 * d - head_dim + 1)));
+      order.push_back(static_cast<std::int32_t>(head * head_dim +
+                                                (d < head_dim / 2 ? 2 * d : 2 * d - head_dim + 1)));
   return order;
 }
 
@@ -34,7 +35,8 @@ MergedColumnLinear qkv(const Weights& w, const ModelConfig& c) {
 
 }  // namespace
 
-RopeAttention::RopeAttention(const Weights& w, const ModelConfig& c, TensorView rope_table, std::int64_t layer)
+RopeAttention::RopeAttention(const Weights& w, const ModelConfig& c, TensorView rope_table,
+                             std::int64_t layer)
     : layer_(layer),
       num_heads_(c.num_heads / w.shard().world),
       head_dim_(c.head_dim),

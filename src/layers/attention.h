@@ -16,7 +16,8 @@ namespace minisgl::layers {
 class RopeAttention {
  public:
   /// `rope_table` is kernels::make_rope_table()'s; it must outlive the layer.
-  RopeAttention(const Weights& w, const ModelConfig& config, TensorView rope_table, std::int64_t layer);
+  RopeAttention(const Weights& w, const ModelConfig& config, TensorView rope_table,
+                std::int64_t layer);
 
   /// x [num_tokens, hidden] -> y [num_tokens, hidden]; y may be x. Writes this layer's keys and
   /// values of the new tokens.

@@ -4,11 +4,12 @@
 
 namespace minisgl::layers {
 
-MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in, std::span<const Projection> parts,
-                                       bool has_bias) {
+MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
+                                       std::span<const Projection> parts, bool has_bias) {
   parts_.reserve(parts.size());
   for (const Projection& part : parts) {
-    parts_.push_back(w.scope(part.name).matrix("weight", part.out, in, Split::kOut, part.row_order));
+    parts_.push_back(
+        w.scope(part.name).matrix("weight", part.out, in, Split::kOut, part.row_order));
     out_size_ += parts_.back().rows();
   }
   for (const kernels::PackedMatrix& part : parts_) pointers_.push_back(&part);

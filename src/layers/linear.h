@@ -23,7 +23,8 @@ struct Projection {
 class MergedColumnLinear {
  public:
   /// Takes `name`.weight (and `name`.bias when `has_bias`) of each part from `w`.
-  MergedColumnLinear(const Weights& w, std::int64_t in, std::span<const Projection> parts, bool has_bias);
+  MergedColumnLinear(const Weights& w, std::int64_t in, std::span<const Projection> parts,
+                     bool has_bias);
 
   /// x [num_tokens, in] -> y [num_tokens, out_size()], the parts one after the other.
   void forward(TensorView x, TensorView y, ForwardContext& ctx) const;

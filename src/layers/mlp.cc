@@ -15,7 +15,8 @@ MergedColumnLinear gate_up(const Weights& w, std::int64_t hidden, std::int64_t i
 }  // namespace
 
 GatedMlp::GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermediate)
-    : gate_up_(gate_up(w, hidden, intermediate)), down_(w.scope("down_proj"), hidden, intermediate) {}
+    : gate_up_(gate_up(w, hidden, intermediate)),
+      down_(w.scope("down_proj"), hidden, intermediate) {}
 
 void GatedMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const ScratchScope scope(ctx.scratch);

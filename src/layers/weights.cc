@@ -32,7 +32,9 @@ Tensor to_tensor(std::span<const float> values) {
 
 Weights Weights::scope(std::string_view name) const { return Weights(*load_, full_name(name)); }
 
-bool Weights::has(std::string_view name) const { return !load_->source.find(full_name(name)).empty(); }
+bool Weights::has(std::string_view name) const {
+  return !load_->source.find(full_name(name)).empty();
+}
 
 std::string Weights::full_name(std::string_view name) const {
   return prefix_.empty() ? std::string(name) : prefix_ + "." + std::string(name);
@@ -42,10 +44,12 @@ TensorView Weights::take(std::string_view name, const Shape& expected) const {
   const std::string full = full_name(name);
   const TensorView tensor = load_->source.find(full);
   if (tensor.empty())
-    throw Error(load_->source.describe() + ": tensor " + full + " " + to_string(expected) + " is missing");
+    throw Error(load_->source.describe() + ": tensor " + full + " " + to_string(expected) +
+                " is missing");
   if (tensor.shape != expected)
-    throw Error(load_->source.describe() + ": tensor " + full + " has shape " + to_string(tensor.shape) +
-                ", but the model's configuration needs " + to_string(expected));
+    throw Error(load_->source.describe() + ": tensor " + full + " has shape " +
+                to_string(tensor.shape) + ", but the model's configuration needs " +
+                to_string(expected));
   load_->used.insert(full);
   return tensor;
 }
@@ -65,7 +69,8 @@ Tensor Weights::vector(std::string_view name, std::int64_t size) const {
 
 Tensor Weights::vector_shard(std::string_view name, std::int64_t size) const {
   const auto [rank, world] = load_->shard;
-  check(size % world == 0, full_name(name), " of ", size, " does not divide over ", world, " ranks");
+  check(size % world == 0, full_name(name), " of ", size, " does not divide over ", world,
+        " ranks");
   const TensorView tensor = take(name, {size});
   const std::vector<float> values = widened(tensor, full_name(name));
   Tensor result = to_tensor(std::span(values).subspan(rank * (size / world), size / world));
@@ -73,8 +78,8 @@ Tensor Weights::vector_shard(std::string_view name, std::int64_t size) const {
   return result;
 }
 
-kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, std::int64_t in, Split split,
-                                      std::span<const std::int32_t> row_order) const {
+kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, std::int64_t in,
+                                      Split split, std::span<const std::int32_t> row_order) const {
   const auto [rank, world] = load_->shard;
   TensorView tensor = take(name, {out, in});
   const TensorView whole = tensor;
@@ -83,7 +88,8 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
         minisgl::name(tensor.dtype), " blocks of ", block);
   std::vector<std::int32_t> order(row_order.begin(), row_order.end());
   if (split == Split::kOut && world > 1) {
-    check(out % world == 0, full_name(name), " with ", out, " rows does not divide over ", world, " ranks");
+    check(out % world == 0, full_name(name), " with ", out, " rows does not divide over ", world,
+          " ranks");
     const std::int64_t share = out / world;
     if (order.empty()) {
       tensor = tensor.slice(rank * share, (rank + 1) * share);

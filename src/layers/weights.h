@@ -25,7 +25,7 @@ struct Shard {
 enum class Split : std::uint8_t {
   kNone,  ///< every rank has all of it
   kOut,   ///< by rows: each rank computes a part of the outputs ("column parallel")
-  kIn,    ///< by columns: each rank has a part of the inputs, the results are summed ("row parallel")
+  kIn,  ///< by columns: each rank has a part of the inputs, the results are summed ("row parallel")
 };
 
 /// What all scopes of one load share.
@@ -43,7 +43,8 @@ struct WeightLoad {
 /// be and what was found. Cheap to copy; not thread-safe.
 class Weights {
  public:
-  explicit Weights(WeightLoad& load, std::string prefix = "") : load_(&load), prefix_(std::move(prefix)) {}
+  explicit Weights(WeightLoad& load, std::string prefix = "")
+      : load_(&load), prefix_(std::move(prefix)) {}
 
   Weights scope(std::string_view name) const;
   bool has(std::string_view name) const;
@@ -57,8 +58,8 @@ class Weights {
 
   /// This rank's part of `name` [out, in]. Row i of the whole is row row_order[i] of the file
   /// (empty: the same order). Sizes that do not divide by the ranks are an Error.
-  kernels::PackedMatrix matrix(std::string_view name, std::int64_t out, std::int64_t in, Split split,
-                               std::span<const std::int32_t> row_order = {}) const;
+  kernels::PackedMatrix matrix(std::string_view name, std::int64_t out, std::int64_t in,
+                               Split split, std::span<const std::int32_t> row_order = {}) const;
 
  private:
   std::string full_name(std::string_view name) const;

@@ -16,8 +16,9 @@ std::string_view to_string(FinishReason reason) {
   return "";
 }
 
-std::vector<Completion> generate_all(Generator& generator, std::vector<GenerateRequest> requests,
-                                     const std::function<void(std::size_t, const Completion&)>& on_done) {
+std::vector<Completion> generate_all(
+    Generator& generator, std::vector<GenerateRequest> requests,
+    const std::function<void(std::size_t, const Completion&)>& on_done) {
   std::vector<Completion> completions(requests.size());
   std::mutex mutex;
   std::condition_variable all_done;

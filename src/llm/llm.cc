@@ -19,15 +19,17 @@ Llm::~Llm() = default;
 Llm::Llm(Llm&&) noexcept = default;
 Llm& Llm::operator=(Llm&&) noexcept = default;
 
-std::vector<Completion> Llm::generate(std::span<const Prompt> prompts, const SamplingParams& sampling) {
+std::vector<Completion> Llm::generate(std::span<const Prompt> prompts,
+                                      const SamplingParams& sampling) {
   const std::vector<SamplingParams> same(prompts.size(), sampling);
   return generate(prompts, same);
 }
 
-std::vector<Completion> Llm::generate(std::span<const Prompt> prompts, std::span<const SamplingParams> sampling) {
+std::vector<Completion> Llm::generate(std::span<const Prompt> prompts,
+                                      std::span<const SamplingParams> sampling) {
   if (prompts.size() != sampling.size())
-    throw Error("generate() got " + std::to_string(prompts.size()) + " prompts, but sampling parameters for " +
-                std::to_string(sampling.size()));
+    throw Error("generate() got " + std::to_string(prompts.size()) +
+                " prompts, but sampling parameters for " + std::to_string(sampling.size()));
   std::vector<GenerateRequest> requests;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     GenerateRequest request{.prompt = prompts[i].text, .sampling = sampling[i]};

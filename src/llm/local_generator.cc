@@ -32,7 +32,8 @@ EngineConfig engine_config(const LlmOptions& options) {
 /// The name of a file without its extension, or of a folder.
 std::string default_name(const std::filesystem::path& path) {
   const std::filesystem::path normal = std::filesystem::absolute(path).lexically_normal();
-  const std::filesystem::path last = normal.filename().empty() ? normal.parent_path().filename() : normal.filename();
+  const std::filesystem::path last =
+      normal.filename().empty() ? normal.parent_path().filename() : normal.filename();
   return last.extension() == ".gguf" ? last.stem().string() : last.string();
 }
 
@@ -48,26 +49,34 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
     model = load_model(options.model, {.num_threads = config.num_threads,
                                        .max_seq_len = config.max_seq_len,
                                        .shard = {},
-                                       .on_progress = [&](std::int64_t done, std::int64_t total) { bar.update(done, total); }});
+                                       .on_progress = [&](std::int64_t done, std::int64_t total) {
+                                         bar.update(done, total);
+                                       }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const ModelConfig& m = engine->model().config();
   const ExecutorLimits& limits = engine->limits();
-  log::info("Loaded {} in {:.2f} s: {} layers, hidden size {}, {} query and {} KV heads of {}, vocabulary {}",
-            default_name(options.model), seconds.count(), m.num_layers, m.hidden_size, m.num_heads, m.num_kv_heads,
-            m.head_dim, m.vocab_size);
+  log::info(
+      "Loaded {} in {:.2f} s: {} layers, hidden size {}, {} query and {} KV heads of {}, "
+      "vocabulary {}",
+      default_name(options.model), seconds.count(), m.num_layers, m.hidden_size, m.num_heads,
+      m.num_kv_heads, m.head_dim, m.vocab_size);
   log::info("Compute: exact (f32), {} {}, {} kernels, attention backend {}", config.num_threads,
-            config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()), engine->attention_backend());
-  log::info("KV cache: {} pages of {} {} = {} tokens, up to {:.2f} GiB, taken as it fills; context {} tokens, {} requests at once",
-            limits.num_pages, limits.page_size, limits.page_size == 1 ? "token" : "tokens",
-            static_cast<std::int64_t>(limits.num_pages) * limits.page_size, gib(engine->kv_pool_bytes()),
-            limits.max_seq_len, limits.max_rows);
+            config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()),
+            engine->attention_backend());
+  log::info(
+      "KV cache: {} pages of {} {} = {} tokens, up to {:.2f} GiB, taken as it fills; context {} "
+      "tokens, {} requests at once",
+      limits.num_pages, limits.page_size, limits.page_size == 1 ? "token" : "tokens",
+      static_cast<std::int64_t>(limits.num_pages) * limits.page_size, gib(engine->kv_pool_bytes()),
+      limits.max_seq_len, limits.max_rows);
   return engine;
 }
 
 LocalGenerator::LocalGenerator(const LlmOptions& options)
-    : name_(options.served_model_name.empty() ? default_name(options.model) : options.served_model_name) {
+    : name_(options.served_model_name.empty() ? default_name(options.model)
+                                              : options.served_model_name) {
   load(options);
   std::vector<TokenId> eos_ids = engine_->model().config().eos_token_ids;
   if (tokenizer_ != nullptr) {
@@ -76,15 +85,16 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
   }
   std::sort(eos_ids.begin(), eos_ids.end());
   eos_ids.erase(std::unique(eos_ids.begin(), eos_ids.end()), eos_ids.end());
-  scheduler_ = std::make_unique<Scheduler>(*engine_,
-                                           SchedulerConfig{.prefill_budget_tokens = options.max_prefill_length,
-                                                           .prefix_cache = options.cache_type,
-                                                           .overlap = options.overlap,
-                                                           .eos_ids = std::move(eos_ids),
-                                                           .check_integrity = true},
-                                           [this](std::span<const TokenEvent> events) { deliver(events); });
-  log::info("Scheduler: prompts in steps of {} tokens, {} prefix cache, overlap {}", options.max_prefill_length,
-            options.cache_type, options.overlap ? "on" : "off");
+  scheduler_ = std::make_unique<Scheduler>(
+      *engine_,
+      SchedulerConfig{.prefill_budget_tokens = options.max_prefill_length,
+                      .prefix_cache = options.cache_type,
+                      .overlap = options.overlap,
+                      .eos_ids = std::move(eos_ids),
+                      .check_integrity = true},
+      [this](std::span<const TokenEvent> events) { deliver(events); });
+  log::info("Scheduler: prompts in steps of {} tokens, {} prefix cache, overlap {}",
+            options.max_prefill_length, options.cache_type, options.overlap ? "on" : "off");
   thread_ = std::thread([this] { run(); });
 }
 
@@ -133,14 +143,18 @@ const Tokenizer& LocalGenerator::tokenizer() const {
   return *tokenizer_;
 }
 
-MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                                       const nlohmann::ordered_json& kwargs, bool add_generation_prompt) const {
+MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages,
+                                       const nlohmann::ordered_json& tools,
+                                       const nlohmann::ordered_json& kwargs,
+                                       bool add_generation_prompt) const {
   const Tokenizer& tokens = tokenizer();
   if (chat_template_ == nullptr)
-    throw RequestError("the model has no chat template that can be used; send a prompt to /v1/completions instead",
-                       "messages");
+    throw RequestError(
+        "the model has no chat template that can be used; send a prompt to /v1/completions instead",
+        "messages");
   ChatInput input;
-  input.messages = normalise_messages(messages, {.developer_as_system = !chat_template_->knows_role("developer")});
+  input.messages = normalise_messages(
+      messages, {.developer_as_system = !chat_template_->knows_role("developer")});
   input.tools = tools;
   if (kwargs.is_object()) input.kwargs = kwargs;
   input.add_generation_prompt = add_generation_prompt;
@@ -156,21 +170,24 @@ std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) cons
   return tokenizer().encode(std::get<MarkedText>(request.prompt));
 }
 
-RequestId LocalGenerator::submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) {
+RequestId LocalGenerator::submit(GenerateRequest request,
+                                 std::function<void(GenerateUpdate)> on_update) {
   NewRequest work{.id = {}, .prompt = {}, .sampling = request.sampling};
   try {
     work.prompt = encode(request);
     if (work.sampling.max_tokens < 0)
-      work.sampling.max_tokens = std::max<std::int64_t>(1, max_seq_len() - static_cast<std::int64_t>(work.prompt.size()));
+      work.sampling.max_tokens =
+          std::max<std::int64_t>(1, max_seq_len() - static_cast<std::int64_t>(work.prompt.size()));
     scheduler_->validate(work);
   } catch (const RequestError& e) {
     if (e.param() != "prompt" || request.param == "prompt") throw;
     throw RequestError(e.what(), request.param, e.code());
   }
-  auto answer = std::make_shared<Answer>(Answer{.on_update = std::move(on_update),
-                                                .detokenizer = std::nullopt,
-                                                .stop = StopMatcher(request.sampling.stop),
-                                                .prompt_tokens = static_cast<int>(work.prompt.size())});
+  auto answer =
+      std::make_shared<Answer>(Answer{.on_update = std::move(on_update),
+                                      .detokenizer = std::nullopt,
+                                      .stop = StopMatcher(request.sampling.stop),
+                                      .prompt_tokens = static_cast<int>(work.prompt.size())});
   if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_);
   {
     const std::lock_guard lock(mutex_);
@@ -198,7 +215,8 @@ void LocalGenerator::deliver(std::span<const TokenEvent> events) {
       const std::lock_guard lock(mutex_);
       answers_.erase(event.request);
     }
-    if (update.finish == FinishReason::kStop && event.finish == FinishReason::kNone) scheduler_->abort(event.request);
+    if (update.finish == FinishReason::kStop && event.finish == FinishReason::kNone)
+      scheduler_->abort(event.request);
     answer->on_update(std::move(update));
   }
 }
@@ -209,11 +227,13 @@ GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) 
   update.finish = event.finish;
   update.error = event.error;
   answer.cached_tokens = event.cached_tokens;
-  const bool end_token = event.finish == FinishReason::kStop;  // of the model or the request: not text
+  const bool end_token =
+      event.finish == FinishReason::kStop;  // of the model or the request: not text
   if (event.has_token) {
     update.tokens.push_back(event.token);
     ++answer.completion_tokens;
-    if (answer.detokenizer && !end_token) update.text = answer.stop.push(answer.detokenizer->push(event.token));
+    if (answer.detokenizer && !end_token)
+      update.text = answer.stop.push(answer.detokenizer->push(event.token));
   }
   if (event.finish != FinishReason::kNone && answer.detokenizer && !answer.stop.stopped()) {
     update.text += answer.stop.push(answer.detokenizer->flush());

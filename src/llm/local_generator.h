@@ -31,8 +31,9 @@ class LocalGenerator final : public Generator {
 
   RequestId submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) override;
   void abort(RequestId id) override;
-  MarkedText render_chat(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                         const nlohmann::ordered_json& kwargs, bool add_generation_prompt) const override;
+  MarkedText render_chat(const nlohmann::ordered_json& messages,
+                         const nlohmann::ordered_json& tools, const nlohmann::ordered_json& kwargs,
+                         bool add_generation_prompt) const override;
   std::string model_name() const override { return name_; }
   int max_seq_len() const override { return engine_->limits().max_seq_len; }
   int vocab_size() const override { return engine_->limits().vocab_size; }
@@ -66,7 +67,7 @@ class LocalGenerator final : public Generator {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
 
-  mutable std::mutex mutex_;  // guards answers_, next_id_ and fault_
+  mutable std::mutex mutex_;                              // guards answers_, next_id_ and fault_
   std::map<RequestId, std::shared_ptr<Answer>> answers_;  // shared with a delivery under way
   std::uint64_t next_id_ = 0;
   std::string fault_;

@@ -26,7 +26,8 @@ std::int64_t integer(const std::string& key, const Json& value) {
 }  // namespace
 
 SamplingParams sampling_from_json(const Json& json, SamplingParams params) {
-  if (!json.is_object()) throw RequestError("\"sampling\" must be an object, not " + json.dump(), "sampling");
+  if (!json.is_object())
+    throw RequestError("\"sampling\" must be an object, not " + json.dump(), "sampling");
   for (const auto& [key, value] : json.items()) {
     if (value.is_null()) continue;
     if (key == "temperature") {
@@ -53,10 +54,14 @@ SamplingParams sampling_from_json(const Json& json, SamplingParams params) {
     } else if (key == "stop_token_ids") {
       if (!value.is_array()) fail(key, "a list of token ids", value);
       params.stop_token_ids.clear();
-      for (const Json& id : value) params.stop_token_ids.push_back(static_cast<std::int32_t>(integer(key, id)));
+      for (const Json& id : value)
+        params.stop_token_ids.push_back(static_cast<std::int32_t>(integer(key, id)));
     } else {
-      throw RequestError("\"" + key + "\" is not a sampling parameter; known are temperature, top_k, top_p, min_p, "
-                         "seed, max_tokens, ignore_eos, stop, stop_token_ids", key);
+      throw RequestError(
+          "\"" + key +
+              "\" is not a sampling parameter; known are temperature, top_k, top_p, min_p, "
+              "seed, max_tokens, ignore_eos, stop, stop_token_ids",
+          key);
     }
   }
   return params;

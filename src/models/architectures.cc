@@ -21,7 +21,7 @@ constexpr Architecture kArchitectures[] = {
 };
 
 const Architecture& find(std::string_view name, std::string_view where,
-                         std::string_view Architecture::*column) {
+                         std::string_view Architecture::* column) {
   const auto* row = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
                                  [&](const Architecture& a) { return a.*column == name; });
   if (row != std::end(kArchitectures)) return *row;

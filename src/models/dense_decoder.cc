@@ -15,7 +15,8 @@ namespace minisgl::models {
 namespace {
 
 struct DecoderLayer {
-  DecoderLayer(const layers::Weights& w, const ModelConfig& c, TensorView rope_table, std::int64_t i)
+  DecoderLayer(const layers::Weights& w, const ModelConfig& c, TensorView rope_table,
+               std::int64_t i)
       : input_norm(w.scope("input_layernorm"), c.hidden_size, c.rms_norm_eps),
         attention(w.scope("self_attn"), c, rope_table, i),
         post_norm(w.scope("post_attention_layernorm"), c.hidden_size, c.rms_norm_eps),
@@ -40,11 +41,13 @@ class DenseDecoder final : public Model {
  public:
   DenseDecoder(const layers::Weights& w, const ModelConfig& c, std::int64_t num_positions)
       : config_(c),
-        rope_table_(kernels::make_rope_table(rope_inverse_frequencies(c.rope, c.head_dim), num_positions)),
+        rope_table_(
+            kernels::make_rope_table(rope_inverse_frequencies(c.rope, c.head_dim), num_positions)),
         embed_(w.scope("model.embed_tokens"), c.vocab_size, c.hidden_size),
         norm_(w.scope("model.norm"), c.hidden_size, c.rms_norm_eps),
         head_(c.tie_word_embeddings ? std::make_unique<layers::LmHead>(embed_)
-                                    : std::make_unique<layers::LmHead>(w.scope("lm_head"), c.vocab_size, c.hidden_size)) {
+                                    : std::make_unique<layers::LmHead>(
+                                          w.scope("lm_head"), c.vocab_size, c.hidden_size)) {
     for (std::int64_t i = 0; i < c.num_layers; ++i)
       layers_.emplace_back(w.scope("model.layers." + std::to_string(i)), c, rope_table_.view(), i);
   }

@@ -15,13 +15,18 @@ std::int64_t total_bytes(const WeightSource& source) {
   return bytes;
 }
 
-std::unique_ptr<Model> build(const WeightSource& source, const ModelConfig& config, const LoadOptions& options) {
+std::unique_ptr<Model> build(const WeightSource& source, const ModelConfig& config,
+                             const LoadOptions& options) {
   ThreadPool pool(options.num_threads);
   layers::WeightLoad load{.source = source, .pool = pool, .shard = options.shard};
   if (options.on_progress)
-    load.on_progress = [&options, total = total_bytes(source)](std::int64_t done) { options.on_progress(done, total); };
-  const std::int64_t positions = options.max_seq_len > 0 ? options.max_seq_len : config.max_position_embeddings;
-  std::unique_ptr<Model> model = models::make_dense_decoder(layers::Weights(load), config, positions);
+    load.on_progress = [&options, total = total_bytes(source)](std::int64_t done) {
+      options.on_progress(done, total);
+    };
+  const std::int64_t positions =
+      options.max_seq_len > 0 ? options.max_seq_len : config.max_position_embeddings;
+  std::unique_ptr<Model> model =
+      models::make_dense_decoder(layers::Weights(load), config, positions);
   models::check_all_used(source, load.used);
   return model;
 }

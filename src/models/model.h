@@ -24,8 +24,8 @@ class Model {
 };
 
 struct LoadOptions {
-  int num_threads = 1;               ///< that repack the weights
-  std::int64_t max_seq_len = 0;      ///< positions in the rope table; 0: as the model was trained
+  int num_threads = 1;           ///< that repack the weights
+  std::int64_t max_seq_len = 0;  ///< positions in the rope table; 0: as the model was trained
   layers::Shard shard = {};
   /// Called with bytes taken so far and in all.
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};

@@ -15,19 +15,30 @@ using testing_util::ScheduledRun;
 class TinyModelTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
-  const std::filesystem::path folder = std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
+  const std::filesystem::path folder =
+      std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
   const nlohmann::json golden = testing_util::read_json(folder / "golden.json");
   std::vector<std::vector<std::uint64_t>> hashes;  // of the first configuration
   for (const RunConfig& config :
-       {RunConfig{.keep_logits = 1}, RunConfig{.threads = 2, .page_size = 16, .prefill_budget = 32, .attention = "ref", .keep_logits = 1},
+       {RunConfig{.keep_logits = 1},
+        RunConfig{.threads = 2,
+                  .page_size = 16,
+                  .prefill_budget = 32,
+                  .attention = "ref",
+                  .keep_logits = 1},
         RunConfig{.page_size = 4, .attention = "fa", .keep_logits = 1},
-        RunConfig{.threads = 2, .page_size = 4, .prefill_budget = 32, .attention = "fi", .keep_logits = 1},
+        RunConfig{.threads = 2,
+                  .page_size = 4,
+                  .prefill_budget = 32,
+                  .attention = "fi",
+                  .keep_logits = 1},
         RunConfig{.threads = 2, .page_size = 1, .attention = "trtllm", .keep_logits = 1},
         RunConfig{.prefill_budget = 32, .attention = "fa,fi", .keep_logits = 1}}) {
     SCOPED_TRACE(testing_util::describe(config));
     ScheduledRun run(folder, config);
     for (const auto& prompt : golden["prompts"])
-      run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()), .ignore_eos = true});
+      run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
+                                 .ignore_eos = true});
     run.finish();
     for (std::size_t i = 0; i < golden["prompts"].size(); ++i) {
       const auto& prompt = golden["prompts"][i];
@@ -42,15 +53,18 @@ TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
 }
 
 TEST_P(TinyModelTest, TheOtherSpellingOfTheConfigurationGivesTheSameLogits) {
-  const std::filesystem::path folder = std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
-  const std::filesystem::path copy = std::filesystem::path(testing::TempDir()) / ("v4-" + GetParam());
+  const std::filesystem::path folder =
+      std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
+  const std::filesystem::path copy =
+      std::filesystem::path(testing::TempDir()) / ("v4-" + GetParam());
   std::filesystem::remove_all(copy);
   std::filesystem::create_directories(copy);
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     if (entry.path().filename() != "config.json" && entry.path().filename() != "config.v4.json")
       std::filesystem::copy(entry.path(), copy / entry.path().filename());
   std::filesystem::copy(folder / "config.v4.json", copy / "config.json");
-  const std::vector<TokenId> prompt = testing_util::read_json(folder / "golden.json")["prompts"][4]["ids"];
+  const std::vector<TokenId> prompt =
+      testing_util::read_json(folder / "golden.json")["prompts"][4]["ids"];
   std::vector<std::vector<std::uint64_t>> hashes;
   for (const auto& path : {folder, copy}) {
     ScheduledRun run(path, {});
@@ -63,7 +77,8 @@ TEST_P(TinyModelTest, TheOtherSpellingOfTheConfigurationGivesTheSameLogits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TinyModelTest,
-                         testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied", "qwen3"),
+                         testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
+                                         "qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -27,7 +27,8 @@ std::vector<Work> make_work(int vocab) {
   std::vector<Work> work;
   const auto ids = [&](std::int64_t count) {
     std::vector<TokenId> prompt;
-    for (std::int64_t i = 0; i < count; ++i) prompt.push_back(static_cast<TokenId>(random.below(vocab)));
+    for (std::int64_t i = 0; i < count; ++i)
+      prompt.push_back(static_cast<TokenId>(random.below(vocab)));
     return prompt;
   };
   const std::vector<TokenId> shared = ids(90);
@@ -62,9 +63,11 @@ void expect_same(const Outcome& expected, const Outcome& actual, std::size_t i) 
 
 /// All at once, or some now and then between steps; a part is aborted at random moments and not
 /// compared.
-void run_together(const std::filesystem::path& model, const RunConfig& config, const std::vector<Work>& work,
-                  const std::vector<Outcome>& alone, bool staggered, std::uint64_t seed) {
-  SCOPED_TRACE(testing_util::describe(config) + (staggered ? ", staggered" : ", together") + ", seed " + std::to_string(seed));
+void run_together(const std::filesystem::path& model, const RunConfig& config,
+                  const std::vector<Work>& work, const std::vector<Outcome>& alone, bool staggered,
+                  std::uint64_t seed) {
+  SCOPED_TRACE(testing_util::describe(config) + (staggered ? ", staggered" : ", together") +
+               ", seed " + std::to_string(seed));
   Random random(seed);
   ScheduledRun run(model, config);
   std::vector<bool> aborted(work.size(), false);
@@ -80,7 +83,8 @@ void run_together(const std::filesystem::path& model, const RunConfig& config, c
   }
   for (int s = 0; s < 3; ++s) {
     run.step();
-    const auto victim = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(work.size())));
+    const auto victim =
+        static_cast<std::size_t>(random.below(static_cast<std::int64_t>(work.size())));
     run.abort(victim);
     aborted[victim] = true;
   }
@@ -107,7 +111,8 @@ std::vector<Outcome> run_alone(const std::filesystem::path& model, const std::ve
                                const std::vector<TokenId>& eos_ids) {
   std::vector<Outcome> outcomes;
   for (const Work& w : work) {
-    ScheduledRun run(model, {.prefill_budget = 8192, .cache = "naive", .overlap = false, .eos_ids = eos_ids});
+    ScheduledRun run(
+        model, {.prefill_budget = 8192, .cache = "naive", .overlap = false, .eos_ids = eos_ids});
     run.submit(w.prompt, w.sampling);
     run.finish();
     outcomes.push_back(run.outcomes()[0]);
@@ -118,7 +123,8 @@ std::vector<Outcome> run_alone(const std::filesystem::path& model, const std::ve
 class IndependenceTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(IndependenceTest, EveryWayToRunARequestGivesTheSameLogits) {
-  const std::filesystem::path model = std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
+  const std::filesystem::path model =
+      std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
   const std::vector<Work> work = make_work(600);
   // Every 40th id ends an answer, so that ends by EOS are common.
   std::vector<TokenId> eos_ids;

@@ -12,8 +12,9 @@ TensorView ScratchArena::alloc(const Shape& shape, DType dtype) {
   std::byte* data = nullptr;
   if (!counting_) {
     const auto capacity = static_cast<std::int64_t>(buffer_.size());
-    check(used_bytes_ + bytes <= capacity, "the scratch arena of ", capacity, " bytes is too small for ",
-          to_string(shape), " ", name(dtype), " on top of ", used_bytes_, " bytes in use");
+    check(used_bytes_ + bytes <= capacity, "the scratch arena of ", capacity,
+          " bytes is too small for ", to_string(shape), " ", name(dtype), " on top of ",
+          used_bytes_, " bytes in use");
     data = buffer_.data() + used_bytes_;
   }
   used_bytes_ += bytes;

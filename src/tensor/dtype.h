@@ -9,12 +9,14 @@
 
 namespace minisgl {
 
+// clang-format off
 enum class DType : std::uint8_t {
   kF32, kF16, kBF16, kI8, kI16, kI32, kI64, kU8, kBool,
   kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,
   kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
   kIQ4_NL, kIQ4_XS,
 };
+// clang-format on
 
 struct DTypeInfo {
   std::string_view name;
@@ -58,6 +60,7 @@ constexpr std::int64_t bytes_of(DType type, std::int64_t count) {
   return count / info(type).block_elems * info(type).block_bytes;
 }
 
+// clang-format off
 /// IEEE 754 half and bfloat16 bit patterns; conversion in tensor/half.h.
 struct Half { std::uint16_t bits; };
 struct BFloat16 { std::uint16_t bits; };
@@ -70,6 +73,7 @@ template <> struct DTypeOf<std::int8_t> { static constexpr DType value = DType::
 template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::kI32; };
 template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::kI64; };
 template <> struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::kU8; };
+// clang-format on
 
 /// Calls f.operator()<T>() with the C++ type of a floating-point `type`.
 template <class F>

@@ -42,7 +42,8 @@ inline Half to_f16(float value) {
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
   if (magnitude > 0x7F800000U) return {static_cast<std::uint16_t>(sign | 0x7E00U)};
   if (magnitude >= 0x477FF000U) return {static_cast<std::uint16_t>(sign | 0x7C00U)};
-  if (magnitude < 0x38800000U) {  // below 2^-14: adding 0.5 leaves the rounded subnormal in the low bits
+  if (magnitude <
+      0x38800000U) {  // below 2^-14: adding 0.5 leaves the rounded subnormal in the low bits
     const float sum = std::bit_cast<float>(magnitude) + 0.5F;
     return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(sum) - 0x3F000000U))};
   }

@@ -144,7 +144,9 @@ CpuStream::~CpuStream() {
 
 int CpuStream::num_threads() const { return dry_ ? dry_threads_ : pool_->num_threads(); }
 
-bool CpuStream::on_executor() const { return std::this_thread::get_id() == executor_->thread.get_id(); }
+bool CpuStream::on_executor() const {
+  return std::this_thread::get_id() == executor_->thread.get_id();
+}
 
 void CpuStream::submit(std::function<void()> step) {
   if (!dry_) executor_->push({std::move(step)});

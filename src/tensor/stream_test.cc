@@ -100,7 +100,10 @@ TEST(CpuStreamTest, WhatWasEnqueuedIsDoneBeforeItIsGone) {
   {
     CpuStream stream(2);
     for (int i = 0; i < 20; ++i)
-      stream.run([&](ThreadPool& pool) { pool.parallel_for(2, [](std::int64_t) {}); ++done; });
+      stream.run([&](ThreadPool& pool) {
+        pool.parallel_for(2, [](std::int64_t) {});
+        ++done;
+      });
   }
   EXPECT_EQ(done, 20);
 }

@@ -23,7 +23,8 @@ struct Shape {
   int rank = 0;
 
   Shape() = default;
-  Shape(std::initializer_list<std::int64_t> sizes) : rank(static_cast<int>(sizes.size())) {  // NOLINT
+  Shape(std::initializer_list<std::int64_t> sizes)
+      : rank(static_cast<int>(sizes.size())) {  // NOLINT
     check(sizes.size() <= kMaxRank, "a tensor has at most four dimensions");
     int i = 0;
     for (const std::int64_t size : sizes) dims[i++] = size;

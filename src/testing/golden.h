@@ -22,7 +22,8 @@ inline nlohmann::json read_json(const std::filesystem::path& path) {
 }
 
 /// The golden ten best logits of a prompt's last position.
-inline void expect_top_logits(const std::vector<float>& logits, const nlohmann::json& top10, double tolerance) {
+inline void expect_top_logits(const std::vector<float>& logits, const nlohmann::json& top10,
+                              double tolerance) {
   for (const auto& entry : top10) {
     const auto id = entry[0].get<std::size_t>();
     ASSERT_LT(id, logits.size());

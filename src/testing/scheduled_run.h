@@ -28,8 +28,8 @@ struct RunConfig {
   std::string attention = "auto";
   bool overlap = true;
   std::vector<TokenId> eos_ids = {};
-  std::int32_t max_seq_len = 0;                 ///< 0: the model's
-  std::int32_t graph_max = -1;                  ///< see EngineConfig
+  std::int32_t max_seq_len = 0;  ///< 0: the model's
+  std::int32_t graph_max = -1;   ///< see EngineConfig
   std::vector<std::int32_t> graph_sizes = {};
   bool check_graphs = false;
   /// Called on the stream after each step, before its logits are sampled.
@@ -38,9 +38,10 @@ struct RunConfig {
 };
 
 inline std::string describe(const RunConfig& c) {
-  return "page size " + std::to_string(c.page_size) + ", budget " + std::to_string(c.prefill_budget) + ", " + c.cache +
-         ", overlap " + (c.overlap ? "on" : "off") + ", " + std::to_string(c.threads) + " threads, attention " + c.attention +
-         (c.graph_max > 0 || !c.graph_sizes.empty() ? ", graphs" : "");
+  return "page size " + std::to_string(c.page_size) + ", budget " +
+         std::to_string(c.prefill_budget) + ", " + c.cache + ", overlap " +
+         (c.overlap ? "on" : "off") + ", " + std::to_string(c.threads) + " threads, attention " +
+         c.attention + (c.graph_max > 0 || !c.graph_sizes.empty() ? ", graphs" : "");
 }
 
 /// What one request got.
@@ -71,14 +72,16 @@ class ScheduledRun {
       record(batch, logits);
       if (config_.on_step) config_.on_step(*engine_, batch);
     };
-    engine_ = std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads}), engine);
-    scheduler_ = std::make_unique<Scheduler>(*engine_,
-                                             SchedulerConfig{.prefill_budget_tokens = config.prefill_budget,
-                                                             .prefix_cache = config.cache,
-                                                             .overlap = config.overlap,
-                                                             .eos_ids = config.eos_ids,
-                                                             .check_integrity = true},
-                                             [this](std::span<const TokenEvent> events) { take(events); });
+    engine_ =
+        std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads}), engine);
+    scheduler_ =
+        std::make_unique<Scheduler>(*engine_,
+                                    SchedulerConfig{.prefill_budget_tokens = config.prefill_budget,
+                                                    .prefix_cache = config.cache,
+                                                    .overlap = config.overlap,
+                                                    .eos_ids = config.eos_ids,
+                                                    .check_integrity = true},
+                                    [this](std::span<const TokenEvent> events) { take(events); });
   }
 
   /// Returns the request's number, from 0 on.
@@ -118,7 +121,8 @@ class ScheduledRun {
 
   void record(const Batch& batch, TensorView logits) {
     for (std::size_t s = 0; s < batch.samples.size(); ++s) {
-      const Key key{batch.samples[s].request.value, static_cast<std::size_t>(batch.samples[s].position)};
+      const Key key{batch.samples[s].request.value,
+                    static_cast<std::size_t>(batch.samples[s].position)};
       const float* row = logits.as<float>() + static_cast<std::int64_t>(s) * logits.stride(0);
       std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a over 32-bit words
       for (std::int64_t i = 0; i < logits.dim(1); ++i) {

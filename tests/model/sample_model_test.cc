@@ -55,7 +55,8 @@ TEST(SampleModelTest, FirstLogitsAndGreedyAnswersAreThoseOfTransformers) {
   const nlohmann::json golden = testing_util::read_json(data() / "golden.json");
   ScheduledRun run(model_path(), {.threads = 2, .num_pages = 8192, .keep_logits = 1});
   for (const auto& prompt : golden["prompts"])
-    run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()), .ignore_eos = true});
+    run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
+                               .ignore_eos = true});
   run.finish();
   constexpr double kTolerance = 2e-3;
   for (std::size_t i = 0; i < golden["prompts"].size(); ++i) {
@@ -77,11 +78,19 @@ TEST(SampleModelTest, LogitsDoNotDependOnHowARequestIsComputed) {
     prompts.back().insert(prompts.back().end(), more.begin(), more.begin() + 20);
   }
   ASSERT_EQ(prompts.size(), 24U);
-  const auto sampling = [](std::size_t i) { return SamplingParams{.max_tokens = 4 + static_cast<std::int64_t>(i % 9), .ignore_eos = i % 2 == 0}; };
+  const auto sampling = [](std::size_t i) {
+    return SamplingParams{.max_tokens = 4 + static_cast<std::int64_t>(i % 9),
+                          .ignore_eos = i % 2 == 0};
+  };
   const std::vector<TokenId> eos_ids{2};
 
   std::vector<Outcome> alone;
-  ScheduledRun one(model_path(), {.threads = 1, .num_pages = 2048, .prefill_budget = 8192, .cache = "naive", .overlap = false, .eos_ids = eos_ids});
+  ScheduledRun one(model_path(), {.threads = 1,
+                                  .num_pages = 2048,
+                                  .prefill_budget = 8192,
+                                  .cache = "naive",
+                                  .overlap = false,
+                                  .eos_ids = eos_ids});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     one.submit(prompts[i], sampling(i));
     one.finish();
@@ -89,7 +98,9 @@ TEST(SampleModelTest, LogitsDoNotDependOnHowARequestIsComputed) {
   alone = one.outcomes();
 
   testing_util::Random random(5);
-  ScheduledRun run(model_path(), {.threads = 2, .page_size = 16, .num_pages = 256, .prefill_budget = 32, .eos_ids = eos_ids});
+  ScheduledRun run(
+      model_path(),
+      {.threads = 2, .page_size = 16, .num_pages = 256, .prefill_budget = 32, .eos_ids = eos_ids});
   std::vector<bool> aborted(prompts.size(), false);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     run.submit(prompts[i], sampling(i));

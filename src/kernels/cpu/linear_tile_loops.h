@@ -25,12 +25,12 @@ constexpr int kStep = 8;                  // k that are decoded at once
 constexpr std::int64_t kChunkCols = 128;  // codes of 32 rows, decoded: 16 KB, half of the L1 cache
 
 template <class Isa>
-constexpr int kSetRows = Isa::kLanes* kVecs;
+constexpr int kSetRows = Isa::kLanes * kVecs;
 template <class Isa>
 constexpr int kSets = kTileRows / kSetRows<Isa>;
 
 template <class Format>
-constexpr std::int64_t kStepBytes = kStep* kTileRows* Format::kBits / 8;
+constexpr std::int64_t kStepBytes = kStep * kTileRows * Format::kBits / 8;
 
 [[gnu::always_inline]] inline void prefetch(const std::byte* from, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, /*T1*/ 2);
