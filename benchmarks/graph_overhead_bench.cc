@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/math.h"
 #include "engine/engine.h"
 
 namespace minisgl {
@@ -28,12 +29,13 @@ constexpr std::int32_t kMaxRows = 8;
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int32_t kPageSize = 16;  // that every backend takes
+
 struct Setting {
   std::string model;
   int threads = 0;
-  std::int32_t context = 0;  // keys of every row
-  std::int32_t num_pages =
-      0;  // at least the model's context, which bounds what a graph may be given
+  std::int32_t context = 0;    // keys of every row
+  std::int32_t num_pages = 0;  // holds the model's context, which a graph must be ready for
 };
 
 std::unique_ptr<Engine> make_engine(const Setting& s, const std::string& backend,
@@ -41,6 +43,7 @@ std::unique_ptr<Engine> make_engine(const Setting& s, const std::string& backend
   return std::make_unique<Engine>(load_model(s.model, {.num_threads = s.threads}),
                                   EngineConfig{.num_threads = s.threads,
                                                .attention_backend = backend,
+                                               .page_size = kPageSize,
                                                .num_pages = s.num_pages,
                                                .max_running_requests = kMaxRows,
                                                .graph_max_batch_size = graph_max});
@@ -119,13 +122,13 @@ int run(int argc, char** argv) {
   log::set_level(log::Level::kWarning);
   Setting s{.model = argv[1],
             .threads = argc > 2 ? std::atoi(argv[2]) : available_processors(),
-            .context = argc > 3 ? std::atoi(argv[3]) : 128};
+            .context = round_up(argc > 3 ? std::atoi(argv[3]) : 128, kPageSize)};
   const std::int64_t longest = read_model_config(s.model).max_position_embeddings;
-  s.num_pages = std::max(kMaxRows * s.context, static_cast<std::int32_t>(longest));
+  s.num_pages = std::max(kMaxRows * s.context, static_cast<std::int32_t>(longest)) / kPageSize;
   fmt::print("{}, {} threads, context {}, {} pairs\n", s.model, s.threads, s.context, kPairs);
   fmt::print("{:<8} {:>12} {:>11} {:>11} {:>9} {:>9}\n", "backend", "rows        ", "eager us",
              "graph us", "ratio", "IQR");
-  for (const char* backend : {"fa", "ref"}) compare(s, backend);
+  for (const char* backend : {"fa", "fi", "trtllm", "fa,fi", "ref"}) compare(s, backend);
   return 0;
 }
 

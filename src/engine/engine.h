@@ -34,7 +34,7 @@ struct EngineConfig {
   bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow
   /// For tests: called on the stream with each step's logits [samples, vocab] before they are
   /// sampled.
-  std::function<void(const Batch&, TensorView logits)> on_logits;
+  std::function<void(const Batch&, TensorView logits)> on_logits = {};
 };
 
 /// Runs steps on one stream. launch() and collect() are called by one thread.
