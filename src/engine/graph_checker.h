@@ -18,10 +18,12 @@ namespace minisgl {
 ///  1. poison() fills every refreshed buffer, stale parts included, with bytes that are no valid
 ///     length, location, page or token.
 ///  2. written() is called for each copy. One to a name that is not declared, or outside of the
-///     memory that is declared for it, is an Error.
+///     memory that is declared for it, is an Error. A copy of no elements says that the step has
+///     none: a plan without merges, say.
 ///  3. verify() throws Error naming the first buffer that was not written, or that holds only
-///     poison (a copy of nothing), or, for one of the model's own inputs, that holds poison in some
-///     row; and one that was declared constant and is not what it was at its capture.
+///     poison (a copy that was announced and never made), or, for one of the model's own inputs,
+///     that holds poison in some row; and one that was declared constant and is not what it was at
+///     its capture.
 ///
 /// Poison that is left beyond what a step uses (the columns of a page table behind a row's pages)
 /// must not matter, and is not looked for: a kernel that reads it leaves the pool or the table,
@@ -49,6 +51,7 @@ class GraphChecker {
     bool whole = false;              // every element is refreshed
     std::vector<std::byte> content;  // of a constant one, at its capture
     bool written = false;
+    bool unused = false;  // written, with nothing: the step has no such values
   };
   using Graph = std::vector<Watched>;
 

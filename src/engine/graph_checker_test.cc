@@ -105,6 +105,20 @@ TEST_F(GraphCheckerTest, ACopyThatWritesNothingIsNone) {
             "graph input made_up.table was not refreshed for this step");
 }
 
+TEST_F(GraphCheckerTest, AStepMayHaveNoValuesForAnArrayOfTheBackend) {
+  EXPECT_EQ(step([&] {
+              copy_positions();
+              copy_table(0);
+            }),
+            "no error");
+  EXPECT_EQ(step([&] {
+              copy_positions(0);
+              copy_table();
+            }),
+            "graph input positions was not refreshed for this step")
+      << "but an input of the model has one for each row";
+}
+
 TEST_F(GraphCheckerTest, StaleColumnsArePoisonedAndMayStaySo) {
   EXPECT_EQ(step([&] {
               copy_positions();

@@ -62,7 +62,7 @@ Counted count_allocations(const std::string& model, const std::string& backend,
                           bool allocate = false) {
   Counted result;
   ScheduledRun run(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / model,
-                   {.threads = 2, .attention = backend, .graph_max = 8});
+                   {.threads = 2, .page_size = 16, .attention = backend, .graph_max = 8});
   run.engine().graphs()->set_observer([&](ReplayPoint point, const Batch&) {
     switch (point) {
       case ReplayPoint::kBegin:
@@ -90,11 +90,12 @@ Counted count_allocations(const std::string& model, const std::string& backend,
 }
 
 TEST(GraphAllocationTest, AReplayAllocatesNothing) {
-  for (const char* model : {"qwen3", "llama"}) {
-    const Counted counted = count_allocations(model, "fa");
-    EXPECT_GE(counted.replays, 20);
-    EXPECT_EQ(counted.of_replays, 0);
-  }
+  for (const char* model : {"qwen3", "llama"})
+    for (const char* backend : {"fa", "fi", "trtllm", "fa,fi"}) {
+      const Counted counted = count_allocations(model, backend);
+      EXPECT_GE(counted.replays, 20);
+      EXPECT_EQ(counted.of_replays, 0) << backend;
+    }
 }
 
 TEST(GraphAllocationTest, RefreshingAllocatesNothingWhateverTheKernelDoes) {

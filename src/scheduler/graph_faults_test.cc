@@ -20,8 +20,12 @@ using testing_util::ScheduledRun;
 class Forgetful {
  public:
   Forgetful(const std::string& backend, const std::string& left_out, bool check)
-      : run_(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / "qwen3",
-             {.attention = backend, .overlap = false, .graph_max = 4, .check_graphs = check}) {
+      : run_(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / "qwen3", {.page_size = 16,
+                                                                           .num_pages = 128,
+                                                                           .attention = backend,
+                                                                           .overlap = false,
+                                                                           .graph_max = 4,
+                                                                           .check_graphs = check}) {
     run_.engine().graphs()->leave_out(left_out);
     const auto golden = testing_util::read_json(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" /
                                                 "qwen3" / "golden.json");
@@ -46,65 +50,68 @@ class Forgetful {
   ScheduledRun run_;
 };
 
-/// Backend, buffer.
-class GraphFaultsTest : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+/// The parameter is a backend.
+class GraphFaultsTest : public testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<std::string> refreshed_buffers() {
+    std::vector<std::string> names;
+    Forgetful forgetful(GetParam(), "", false);
+    for (const CapturedBuffer& buffer : forgetful.run().engine().graphs()->captured_buffers(4))
+      if (buffer.content == CapturedContent::kRefreshed) names.push_back(buffer.name);
+    EXPECT_THAT(names, testing::IsSupersetOf({"input_ids", "positions", "out_locs"}));
+    EXPECT_GE(names.size(), 5U) << "and lengths and pages of the backend";
+    return names;
+  }
+};
+
+/// Offsets that GPU kernels alone read, and the plan of a short context, which is that of padding.
+bool may_be_stale_here(const std::string& name) {
+  const std::vector<std::string> names = {"fa.cu_seqlens_k", "trtllm.cum_seq_lens_kv",
+                                          "fi.work_indptr",  "fi.work_items",
+                                          "fi.merges",       "fi.num_merges"};
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 TEST_P(GraphFaultsTest, ForgettingToCopyAnInputBreaksReplaySilently) {
-  const auto& [backend, name] = GetParam();
-  const std::vector<Outcome> right = Forgetful(backend, "", false).finish();
-  const std::vector<Outcome> wrong = Forgetful(backend, name, false).finish();
-  for (std::size_t i = 0; i < right.size(); ++i) {
-    EXPECT_EQ(wrong[i].error, "") << "nobody notices";
-    EXPECT_EQ(wrong[i].finish, FinishReason::kLength);
-    ASSERT_EQ(wrong[i].tokens.size(), 6U);
-    EXPECT_EQ(wrong[i].tokens[0], right[i].tokens[0])
-        << "the first token comes from the prompt's own step";
-    EXPECT_EQ(wrong[i].logits_hash[0], right[i].logits_hash[0]);
-    if (name == "fa.cu_seqlens_k") {
-      EXPECT_EQ(wrong[i].logits_hash, right[i].logits_hash)
-          << "an argument that only GPU kernels read";
-      continue;
+  const std::vector<Outcome> right = Forgetful(GetParam(), "", false).finish();
+  for (const std::string& name : refreshed_buffers()) {
+    SCOPED_TRACE(name);
+    const std::vector<Outcome> wrong = Forgetful(GetParam(), name, false).finish();
+    int differ = 0;
+    for (std::size_t i = 0; i < right.size(); ++i) {
+      EXPECT_EQ(wrong[i].error, "") << "nobody notices";
+      EXPECT_EQ(wrong[i].finish, FinishReason::kLength);
+      ASSERT_EQ(wrong[i].tokens.size(), 6U);
+      EXPECT_EQ(wrong[i].tokens[0], right[i].tokens[0])
+          << "the first token comes from the prompt's own step";
+      EXPECT_EQ(wrong[i].logits_hash[0], right[i].logits_hash[0]);
+      differ += wrong[i].logits_hash[1] != right[i].logits_hash[1] ? 1 : 0;
     }
-    EXPECT_NE(wrong[i].logits_hash[1], right[i].logits_hash[1])
-        << "request " << i << " from its second token on";
+    // Not always all: the first row's offset is 0 in any step, and a stale length may be the true
+    // one.
+    EXPECT_TRUE(differ > 0 || may_be_stale_here(name)) << "wrong from the second token on";
   }
 }
 
 TEST_P(GraphFaultsTest, TheCheckerNamesTheInputThatWasForgotten) {
-  const auto& [backend, name] = GetParam();
-  Forgetful forgetful(backend, name, /*check=*/true);
-  EXPECT_EQ(forgetful.error(), "graph input " + name + " was not refreshed for this step");
-  for (const Outcome& outcome : forgetful.run().outcomes()) {
-    EXPECT_EQ(outcome.finish, FinishReason::kError) << "and every request is told";
-    EXPECT_EQ(outcome.error, "graph input " + name + " was not refreshed for this step");
-    EXPECT_EQ(outcome.tokens.size(), 1U);
+  for (const std::string& name : refreshed_buffers()) {
+    Forgetful forgetful(GetParam(), name, /*check=*/true);
+    EXPECT_EQ(forgetful.error(), "graph input " + name + " was not refreshed for this step");
+    for (const Outcome& outcome : forgetful.run().outcomes()) {
+      EXPECT_EQ(outcome.finish, FinishReason::kError) << "and every request is told";
+      EXPECT_EQ(outcome.error, "graph input " + name + " was not refreshed for this step");
+      EXPECT_EQ(outcome.tokens.size(), 1U);
+    }
   }
 }
 
-using Pair = std::pair<std::string, std::string>;
-INSTANTIATE_TEST_SUITE_P(Buffers, GraphFaultsTest,
-                         testing::Values(Pair{"fa", "input_ids"}, Pair{"fa", "positions"},
-                                         Pair{"fa", "out_locs"}, Pair{"fa", "fa.cache_seqlens"},
-                                         Pair{"fa", "fa.cu_seqlens_k"}, Pair{"fa", "fa.page_table"},
-                                         Pair{"ref", "input_ids"}, Pair{"ref", "positions"},
-                                         Pair{"ref", "out_locs"}, Pair{"ref", "ref.cache_seqlens"},
-                                         Pair{"ref", "ref.page_table"}),
+INSTANTIATE_TEST_SUITE_P(Backends, GraphFaultsTest,
+                         testing::Values("fa", "fi", "trtllm", "fa,fi", "ref"),
                          [](const auto& info) {
-                           std::string name = info.param.first + "_" + info.param.second;
-                           std::replace(name.begin(), name.end(), '.', '_');
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), ',', '_');
                            return name;
                          });
-
-TEST(GraphFaultsCoverageTest, TheListAboveIsEveryRefreshedBuffer) {
-  std::vector<Pair> refreshed;
-  for (const std::string backend : {"fa", "ref"}) {
-    Forgetful forgetful(backend, "", false);
-    for (const CapturedBuffer& buffer : forgetful.run().engine().graphs()->captured_buffers(4))
-      if (buffer.content == CapturedContent::kRefreshed)
-        refreshed.emplace_back(backend, buffer.name);
-  }
-  EXPECT_EQ(refreshed.size(), 11U);
-}
 
 // Chapter 18's counter-example.
 TEST(GraphFaultsPositionsTest, WithoutPositionsTheTokensAreWrongFromTheSecondOn) {
