@@ -35,9 +35,9 @@ class AttentionBackend {
   /// or synchronises.
   virtual void forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) = 0;
 
-  /// Graphs: fixed addresses for the arguments of decode steps. Call order: init_capture_graph once;
-  /// prepare_for_capture for each captured size, largest first; prepare_for_replay before every
-  /// replay. A backend that cannot be captured keeps these and is never asked.
+  /// Graphs: fixed addresses for the arguments of decode steps. Call order: init_capture_graph
+  /// once; prepare_for_capture for each captured size, largest first; prepare_for_replay before
+  /// every replay. A backend that cannot be captured keeps these and is never asked.
   virtual bool supports_graphs() const { return false; }
 
   /// Allocates the fixed buffers; `batch_sizes` (rows, ascending) and max_seq_len bound them.
