@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/sample_model.h"
+#include "sample_model.h"
 #include "testing/count_allocations.h"
 #include "testing/golden.h"
 

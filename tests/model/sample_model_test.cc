@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "model/sample_model.h"
+#include "sample_model.h"
 #include "testing/golden.h"
 #include "testing/random.h"
 #include "tokenizer/chat_template.h"
