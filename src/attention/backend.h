@@ -69,6 +69,12 @@ struct AttentionShape {
   Device device;
   std::int32_t sliding_window = 0;  ///< tokens that a query sees at most, the last ones; 0: all
   float softcap = 0;                ///< logits become softcap * tanh(logit / softcap); 0: off
+  /// The window of each layer, in place of sliding_window; empty: that one in all layers.
+  std::vector<std::int32_t> layer_windows = {};
+
+  std::int32_t window_of(std::int64_t layer) const;
+  /// Of all layers; 0 if one of them sees everything.
+  std::int32_t widest_window() const;
 };
 
 /// `name`: "auto", one of attention_backend_names(), or "prefill,decode" of two of them. The same
