@@ -20,8 +20,8 @@ struct BufferOptions {
 };
 
 /// A block of zeroed memory, aligned to 64 bytes (large CPU blocks: to a 2 MB huge page, which the
-/// kernel is asked for: measured 1.6 times the read bandwidth of small pages; blocks of a GPU: to 256
-/// bytes). Move-only.
+/// kernel is asked for: measured 1.6 times the read bandwidth of small pages; blocks of a GPU: to
+/// 256 bytes). Move-only.
 class Buffer {
  public:
   Buffer() = default;

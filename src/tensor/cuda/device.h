@@ -16,12 +16,13 @@ namespace minisgl::cuda {
 /// Number of GPUs that this process may use; 0 without a driver.
 int num_devices();
 
-/// Why num_devices() is 0, in CUDA's words: "no CUDA-capable device is detected"; "" when it is not.
+/// Why num_devices() is 0, in CUDA's words: "no CUDA-capable device is detected"; "" when it is
+/// not.
 std::string why_no_devices();
 
 struct DeviceProperties {
-  std::string name;          ///< "NVIDIA H200"
-  int compute_major = 0;     ///< 9 for Hopper
+  std::string name;       ///< "NVIDIA H200"
+  int compute_major = 0;  ///< 9 for Hopper
   int compute_minor = 0;
   int num_multiprocessors = 0;
   std::int64_t l2_bytes = 0;
@@ -39,8 +40,8 @@ struct DeviceMemory {
 /// Of the whole device, whoever uses it.
 DeviceMemory memory(Device device);
 
-/// Zeroed memory of the device, aligned to 256 bytes. Waits until it is zero. Throws Error naming the
-/// size and what is free if there is none.
+/// Zeroed memory of the device, aligned to 256 bytes. Waits until it is zero. Throws Error naming
+/// the size and what is free if there is none.
 std::byte* allocate(std::size_t bytes, Device device);
 void release(std::byte* memory, Device device) noexcept;
 

@@ -8,8 +8,8 @@
 
 namespace minisgl::cuda {
 
-/// Throws Error with CUDA's name and words for `error` and what was asked for, unless it is success.
-/// `args` are evaluated always.
+/// Throws Error with CUDA's name and words for `error` and what was asked for, unless it is
+/// success. `args` are evaluated always.
 template <class... Args>
 void check_cuda(cudaError_t error, const Args&... args) {
   if (error == cudaSuccess) [[likely]]
@@ -19,6 +19,8 @@ void check_cuda(cudaError_t error, const Args&... args) {
 }
 
 /// After a kernel launch: throws Error naming the kernel if it could not be launched.
-inline void check_launch(const char* kernel) { check_cuda(cudaGetLastError(), "launching ", kernel); }
+inline void check_launch(const char* kernel) {
+  check_cuda(cudaGetLastError(), "launching ", kernel);
+}
 
 }  // namespace minisgl::cuda

@@ -70,7 +70,16 @@ CudaStream::CudaStream(Device device) : device_(device) {
              to_string(device));
 }
 
-CudaStream::~CudaStream() { cudaStreamDestroy(stream_); }
+CudaStream::~CudaStream() {
+  states_.clear();
+  cudaStreamDestroy(stream_);
+}
+
+bool CudaStream::capturing() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(stream_, &status), "asking whether a stream is captured");
+  return status != cudaStreamCaptureStatusNone;
+}
 
 void CudaStream::submit(std::function<void()> step) {
   const DeviceScope scope(device_);

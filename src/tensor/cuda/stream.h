@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
+#include <typeindex>
 
 #include "tensor/stream.h"
 
@@ -60,10 +62,24 @@ class CudaStream final : public Stream {
   cudaStream_t handle() const { return stream_; }
   int num_multiprocessors() const { return num_multiprocessors_; }
 
+  /// True while what is enqueued is recorded for a graph instead of run.
+  bool capturing() const;
+
+  /// What an op keeps for this stream alone (a library's handle, what it has measured): made by
+  /// T(stream) when it is first asked for, gone with the stream.
+  template <class T>
+  T& state() {
+    std::shared_ptr<void>& slot = states_[std::type_index(typeid(T))];
+    if (slot == nullptr) slot = std::make_shared<T>(*this);
+    return *static_cast<T*>(slot.get());
+  }
+
  private:
   Device device_;
   int num_multiprocessors_ = 0;
   cudaStream_t stream_ = nullptr;
+  std::map<std::type_index, std::shared_ptr<void>>
+      states_;  // shared_ptr<void> knows how to destroy
 };
 
 /// `stream` as a GPU's; throws Error if it is one of a CPU. Not for a dry stream.
