@@ -20,6 +20,8 @@ struct ForwardContext {
   AttentionBackend& attention;
   const AttentionMetadata* metadata = nullptr;
   KvCacheView kv = {};
+  /// Type of what layers pass on to each other; the residual stream and logits are f32 always.
+  DType activations = DType::kF32;
 };
 
 }  // namespace minisgl

@@ -19,7 +19,8 @@
 namespace minisgl {
 
 struct EngineConfig {
-  int num_threads = 0;  ///< 0: one for each processor that the process may use
+  Device device = kCpu;  ///< where the model's weights lie
+  int num_threads = 0;   ///< 0: one for each processor that the process may use
   std::string attention_backend = "auto";
   std::int32_t page_size = 1;  ///< tokens
   std::int32_t num_pages = 0;  ///< 0: from the available memory
@@ -80,6 +81,7 @@ class Engine final : public Executor {
   void forward(Batch& batch, Slot& slot);
   void sample(Batch& batch, Slot& slot);
   std::int64_t plan_scratch_bytes();
+  void show_logits(const Batch& batch, TensorView logits);
   std::vector<std::int32_t> plan_graphs() const;
   void capture_graphs();
 

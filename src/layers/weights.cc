@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/cuda/ops.h"
 #include "tensor/half.h"
 
 namespace minisgl::layers {
@@ -60,9 +61,13 @@ void Weights::release(const TensorView& tensor) const {
   if (load_->on_progress) load_->on_progress(load_->bytes);
 }
 
+Tensor Weights::to_device(Tensor tensor) const {
+  return load_->device.is_cpu() ? std::move(tensor) : copied_to(tensor, load_->device);
+}
+
 Tensor Weights::vector(std::string_view name, std::int64_t size) const {
   const TensorView tensor = take(name, {size});
-  Tensor result = to_tensor(widened(tensor, full_name(name)));
+  Tensor result = to_device(to_tensor(widened(tensor, full_name(name))));
   release(tensor);
   return result;
 }
@@ -76,6 +81,14 @@ Tensor Weights::vector_shard(std::string_view name, std::int64_t size) const {
   Tensor result = to_tensor(std::span(values).subspan(rank * (size / world), size / world));
   release(tensor);
   return result;
+}
+
+kernels::PackedMatrix Weights::pack(TensorView tensor,
+                                    std::span<const std::int32_t> row_order) const {
+  if constexpr (cuda::kBuilt)
+    if (!load_->device.is_cpu())
+      return kernels::gpu::pack_matrix(tensor, row_order, load_->pool, load_->device);
+  return kernels::pack_matrix(tensor, row_order, load_->pool);
 }
 
 kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, std::int64_t in,
@@ -101,7 +114,7 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
           " does not divide over ", world, " ranks");
     tensor = tensor.columns(rank * (in / world), (rank + 1) * (in / world));
   }
-  kernels::PackedMatrix packed = kernels::pack_matrix(tensor, order, load_->pool);
+  kernels::PackedMatrix packed = pack(tensor, order);
   release(whole);
   return packed;
 }

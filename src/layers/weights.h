@@ -33,6 +33,7 @@ struct WeightLoad {
   const WeightSource& source;
   ThreadPool& pool;
   Shard shard = {};
+  Device device = kCpu;  ///< where the weights are to lie; on a GPU matrices become bf16
   std::function<void(std::int64_t bytes)> on_progress = {};  ///< bytes of the files taken so far
   std::set<std::string, std::less<>> used = {};
   std::int64_t bytes = 0;
@@ -50,6 +51,8 @@ class Weights {
   bool has(std::string_view name) const;
   const Shard& shard() const { return load_->shard; }
   const WeightSource& source() const { return load_->source; }
+  /// `tensor`, which is in host memory, where weights lie.
+  Tensor to_device(Tensor tensor) const;
 
   /// `name` [size] as f32, whole on every rank.
   Tensor vector(std::string_view name, std::int64_t size) const;
@@ -65,6 +68,7 @@ class Weights {
   std::string full_name(std::string_view name) const;
   TensorView take(std::string_view name, const Shape& expected) const;
   void release(const TensorView& tensor) const;
+  kernels::PackedMatrix pack(TensorView tensor, std::span<const std::int32_t> row_order) const;
 
   WeightLoad* load_;
   std::string prefix_;

@@ -41,9 +41,9 @@ class DenseDecoder final : public Model {
  public:
   DenseDecoder(const layers::Weights& w, const ModelConfig& c, std::int64_t num_positions)
       : config_(c),
-        rope_table_(
+        rope_table_(w.to_device(
             kernels::make_rope_table(rope_inverse_frequencies(c.rope, c.head_dim, num_positions),
-                                     num_positions, static_cast<float>(c.rope.attention_factor))),
+                                     num_positions, static_cast<float>(c.rope.attention_factor)))),
         embed_(w.scope("model.embed_tokens"), c.vocab_size, c.hidden_size),
         norm_(w.scope("model.norm"), c.hidden_size, c.rms_norm_eps),
         head_(c.tie_word_embeddings ? std::make_unique<layers::LmHead>(embed_)
@@ -59,7 +59,7 @@ class DenseDecoder final : public Model {
     const ScratchScope scope(ctx.scratch);
     const std::int64_t tokens = ctx.inputs->input_ids.dim(0);
     const Shape hidden{tokens, config_.hidden_size};
-    const TensorView x = ctx.scratch.alloc(hidden, DType::kF32);
+    const TensorView x = ctx.scratch.alloc(hidden, ctx.activations);
     const TensorView residual = ctx.scratch.alloc(hidden, DType::kF32);
     embed_.forward(ctx.inputs->input_ids, residual, ctx);
     // The first layer adds nothing yet: its norm reads the embedding itself.
@@ -76,7 +76,7 @@ class DenseDecoder final : public Model {
   void head_of(TensorView x, TensorView residual, TensorView logits, ForwardContext& ctx) const {
     const std::int64_t rows = ctx.inputs->logit_rows.dim(0);
     if (rows == 0) return;
-    const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
+    const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, ctx.activations);
     const TensorView last_residual = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
     kernels::gather_rows(x, ctx.inputs->logit_rows, last_x, ctx.stream);
     kernels::gather_rows(residual, ctx.inputs->logit_rows, last_residual, ctx.stream);

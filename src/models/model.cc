@@ -19,7 +19,8 @@ std::int64_t total_bytes(const WeightSource& source) {
 std::unique_ptr<Model> build(const WeightSource& source, const ModelConfig& config,
                              const LoadOptions& options) {
   ThreadPool pool(options.num_threads);
-  layers::WeightLoad load{.source = source, .pool = pool, .shard = options.shard};
+  layers::WeightLoad load{
+      .source = source, .pool = pool, .shard = options.shard, .device = options.device};
   if (options.on_progress)
     load.on_progress = [&options, total = total_bytes(source)](std::int64_t done) {
       options.on_progress(done, total);

@@ -27,6 +27,7 @@ struct LoadOptions {
   int num_threads = 1;           ///< that repack the weights
   std::int64_t max_seq_len = 0;  ///< positions in the rope table; 0: as the model was trained
   layers::Shard shard = {};
+  Device device = kCpu;  ///< where the weights are to lie
   /// Called with bytes taken so far and in all.
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
 };

@@ -40,13 +40,10 @@ std::string error_of(const Act& act) {
   return "no error";
 }
 
-/// A copy of `tensor` (contiguous) on `device`; waits for it.
+/// A copy of `tensor` (contiguous) on `device`, made when the work of `stream` is done.
 inline Tensor copy_to(TensorView tensor, Device device, Stream& stream) {
-  check(tensor.is_contiguous(), "only contiguous tensors are copied");
-  Tensor copy(tensor.shape, tensor.dtype, {.device = device});
-  stream.copy(copy.view().data, tensor.data, static_cast<std::size_t>(tensor.bytes()));
   stream.synchronize();
-  return copy;
+  return copied_to(tensor, device);
 }
 
 }  // namespace minisgl::testing_util

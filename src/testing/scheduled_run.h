@@ -19,6 +19,7 @@
 namespace minisgl::testing_util {
 
 struct RunConfig {
+  Device device = kCpu;
   int threads = 1;
   std::int32_t page_size = 1;
   std::int32_t num_pages = 2048;
@@ -58,6 +59,7 @@ class ScheduledRun {
  public:
   ScheduledRun(const std::filesystem::path& model_path, const RunConfig& config) : config_(config) {
     EngineConfig engine;
+    engine.device = config.device;
     engine.num_threads = config.threads;
     engine.attention_backend = config.attention;
     engine.page_size = config.page_size;
@@ -72,8 +74,8 @@ class ScheduledRun {
       record(batch, logits);
       if (config_.on_step) config_.on_step(*engine_, batch);
     };
-    engine_ =
-        std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads}), engine);
+    engine_ = std::make_unique<Engine>(
+        load_model(model_path, {.num_threads = config.threads, .device = config.device}), engine);
     scheduler_ =
         std::make_unique<Scheduler>(*engine_,
                                     SchedulerConfig{.prefill_budget_tokens = config.prefill_budget,
