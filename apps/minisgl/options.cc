@@ -60,6 +60,10 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
   o.overlap = !env_bool("MINISGL_DISABLE_OVERLAP_SCHEDULING", false);
   constexpr std::string_view kCompute[] = {"exact"};
   const std::vector<CLI::Option*> options{
+      app.add_option("--device", o.device,
+                     "Where the model runs: auto (a GPU if there is one), cpu, cuda, cuda:N")
+          ->type_name("NAME")
+          ->capture_default_str(),
       count(
           app.add_option("--threads", o.num_threads, "Compute threads; 0: one for each processor"),
           true),

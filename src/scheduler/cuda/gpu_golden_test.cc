@@ -21,7 +21,7 @@ class GpuModelTest : public testing::TestWithParam<std::string> {
     if (const std::string why = testing_util::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
   std::filesystem::path folder() const {
-    return std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
+    return testing_util::test_data(MINISGL_TEST_DATA) / "tiny" / GetParam();
   }
 };
 
