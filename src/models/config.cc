@@ -11,6 +11,7 @@
 #include "formats/json_file.h"
 #include "minisgl/error.h"
 #include "models/architectures.h"
+#include "models/generation_config.h"
 
 namespace minisgl::models {
 namespace {
@@ -244,6 +245,7 @@ ModelConfig read_huggingface_config(const fs::path& folder) {
   if (const fs::path generation = folder / "generation_config.json"; fs::exists(generation)) {
     const json generation_root = read_json_file(generation);
     add_eos(Section(generation_root, generation.string()), eos);
+    c.sampling = read_sampling_defaults(generation_root, generation.string());
   }
   c.eos_token_ids = drawable(eos, c.vocab_size);
   const json* bos = section.find("bos_token_id");

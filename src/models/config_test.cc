@@ -155,6 +155,26 @@ TEST_F(ConfigTest, EveryEndTokenOfBothFilesCounts) {
               HasSubstr("eos_token_id is \"</s>\", expected a token id or a list of them"));
 }
 
+TEST_F(ConfigTest, TheSamplingThatTheAuthorsAdviseIsRead) {
+  EXPECT_EQ(read(json::object()).sampling, SamplingDefaults{});
+  write("generation_config.json", R"({"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,
+                                      "min_p":null,"max_new_tokens":100})");
+  EXPECT_EQ(read(json::object()).sampling,
+            (SamplingDefaults{.temperature = 0.6, .top_k = 20, .top_p = 0.95}));
+  const std::pair<const char*, const char*> kFaults[] = {
+      {R"({"temperature":"hot"})", "temperature is \"hot\", expected a number from 0 to 2"},
+      {R"({"temperature":2.5})", "temperature is 2.5, expected a number from 0 to 2"},
+      {R"({"top_p":-0.1})", "top_p is -0.1, expected a number from 0 to 1"},
+      {R"({"min_p":2})", "min_p is 2, expected a number from 0 to 1"},
+      {R"({"top_k":1.5})", "top_k is 1.5, expected a whole number"}};
+  for (const auto& [text, fault] : kFaults) {
+    write("generation_config.json", text);
+    EXPECT_THAT(message_of([&] { read(); }),
+                HasSubstr(std::string("generation_config.json: ") + fault));
+  }
+  fs::remove(folder_ / "generation_config.json");
+}
+
 TEST_F(ConfigTest, ReadsAllSpellingsOfRope) {
   const json llama3 = {{"factor", 32.0},
                        {"low_freq_factor", 1.0},
