@@ -162,8 +162,9 @@ void bench_model(const Model& model, DType type, int threads, double seconds,
     std::printf(
         "%-7s %-5s whole model  M %3ld  %d threads  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s  %7.1f "
         "tok/s\n",
-        std::string(name(type)).c_str(), buffers.bf16 ? "bf16" : "exact", tokens, threads, time * 1e3, total_bytes / time * 1e-9,
-        total_flops / time * 1e-9, static_cast<double>(tokens) / time);
+        std::string(name(type)).c_str(), buffers.bf16 ? "bf16" : "exact", tokens, threads,
+        time * 1e3, total_bytes / time * 1e-9, total_flops / time * 1e-9,
+        static_cast<double>(tokens) / time);
   }
 }
 

@@ -71,9 +71,8 @@ void write_shard(const fs::path& path, const std::vector<Matrix>& tensors,
   json header;
   std::int64_t end = 0;
   for (const Matrix& tensor : tensors) {
-    header[tensor.name] = {{"dtype", "BF16"},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {end, end + tensor.bytes()}}};
+    header[tensor.name] = {
+        {"dtype", "BF16"}, {"shape", tensor.shape}, {"data_offsets", {end, end + tensor.bytes()}}};
     end += tensor.bytes();
   }
   std::string text = header.dump();
@@ -120,12 +119,16 @@ std::int64_t write_model(const Options& options) {
     }
   }
   std::ofstream(options.folder / "model.safetensors.index.json") << index;
-  std::ofstream(options.folder / "config.json")
-      << json{{"architectures", {"LlamaForCausalLM"}}, {"hidden_size", kHidden},
-              {"intermediate_size", kIntermediate},    {"num_hidden_layers", layers},
-              {"num_attention_heads", kHidden / 128},  {"num_key_value_heads", kKvRows / 128},
-              {"vocab_size", kVocab},                  {"max_position_embeddings", 2048},
-              {"tie_word_embeddings", true},           {"torch_dtype", "bfloat16"}};
+  std::ofstream(options.folder / "config.json") << json{{"architectures", {"LlamaForCausalLM"}},
+                                                        {"hidden_size", kHidden},
+                                                        {"intermediate_size", kIntermediate},
+                                                        {"num_hidden_layers", layers},
+                                                        {"num_attention_heads", kHidden / 128},
+                                                        {"num_key_value_heads", kKvRows / 128},
+                                                        {"vocab_size", kVocab},
+                                                        {"max_position_embeddings", 2048},
+                                                        {"tie_word_embeddings", true},
+                                                        {"torch_dtype", "bfloat16"}};
   return total;
 }
 

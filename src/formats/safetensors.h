@@ -54,8 +54,8 @@ std::string in_quotes_list(const std::vector<std::string>& names);
 
 /// All tensors of a checkpoint folder: those that model.safetensors.index.json lists, out of the
 /// shards that it names and no other file; without an index model.safetensors, or, when there is no
-/// such file, all of every *.safetensors file (consolidated.safetensors, Mistral's second copy, only
-/// when alone).
+/// such file, all of every *.safetensors file (consolidated.safetensors, Mistral's second copy,
+/// only when alone).
 /// Throws Error naming what is wrong with all files together: shards that are missing or cannot be
 /// read, tensors missing from their shard, or one that is in two files; or saying what the folder
 /// has instead of safetensors files.

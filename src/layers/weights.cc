@@ -132,12 +132,12 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
     tensor = tensor.columns(rank * (in / world), (rank + 1) * (in / world));
   }
   const std::int64_t bytes_before = load_->bytes;
-  kernels::PackedMatrix packed = kernels::pack_matrix(
-      tensor, load_->pool,
-      {.row_order = order,
-       .dtype = is_block_type(tensor.dtype) ? std::nullopt : load_->dtype,
-       .what = full_name(name),
-       .on_packed = [this](const TensorView& part) { release(part); }});
+  kernels::PackedMatrix packed =
+      kernels::pack_matrix(tensor, load_->pool,
+                           {.row_order = order,
+                            .dtype = is_block_type(tensor.dtype) ? std::nullopt : load_->dtype,
+                            .what = full_name(name),
+                            .on_packed = [this](const TensorView& part) { release(part); }});
   load_->bytes = bytes_before;  // of the file: another rank's part counts too
   release(whole);
   return packed;

@@ -112,8 +112,7 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
     : name_(options.served_model_name.empty() ? default_name(options.model)
                                               : options.served_model_name) {
   load(options);
-  if (options.generation_config == "auto")
-    sampling_defaults_ = engine_->model().config().sampling;
+  if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
   if (const std::string text = describe(sampling_defaults_); !text.empty())
     log::info("Sampling unless asked otherwise (generation_config.json): {}", text);
   std::vector<TokenId> eos_ids = engine_->model().config().eos_token_ids;

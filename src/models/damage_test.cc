@@ -91,7 +91,8 @@ Damage in_config(const char* name, const std::function<void(json&)>& change,
 
 const std::vector<Damage>& damages() {
   static const std::vector<Damage> all{
-      in_shard("GitLfsPointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n",
+      in_shard("GitLfsPointer",
+               "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n",
                {"a Git LFS pointer and not the file itself"}),
       in_shard("EmptyFile", "", {"expected at least 8 bytes, found 0 (an empty file)"}),
       in_shard("SevenBytes", "7 bytes", {"expected at least 8 bytes, found 7"}),
@@ -102,7 +103,8 @@ const std::vector<Damage>& damages() {
       in_shard("HeaderIsNotJson", with_length(9, "{\"a\":nope"), {"header: not valid JSON"}),
       {"CutOff",
        [](const fs::path& f) { fs::resize_file(f / kShard, fs::file_size(f / kShard) - 100); },
-       {kShard, "truncated: expected ", " bytes of data after the header, found ", "(cut off: 'model."}},
+       {kShard, "truncated: expected ", " bytes of data after the header, found ",
+        "(cut off: 'model."}},
       {"LongerThanItsTensors",
        [](const fs::path& f) { write_file(f / kShard, read_file(f / kShard) + "more"); },
        {kShard, "damaged: expected ", " bytes of data after the header, found "}},
@@ -211,8 +213,7 @@ const std::vector<Damage>& damages() {
                 {"num_attention_heads is 0, expected a whole number from 1"}),
       in_config("HeadsThatDoNotDivide", [](json& c) { c["num_key_value_heads"] = 3; },
                 {"8 query heads are not a multiple of 3 key heads"}),
-      in_config("UnknownArchitecture",
-                [](json& c) { c["architectures"] = {"BloomForCausalLM"}; },
+      in_config("UnknownArchitecture", [](json& c) { c["architectures"] = {"BloomForCausalLM"}; },
                 {"architecture 'BloomForCausalLM' is not supported; supported are Llama"}),
       in_config("QuantisationThatWeDoNotHave",
                 [](json& c) { c["quantization_config"] = {{"quant_method", "awq"}}; },
@@ -221,9 +222,7 @@ const std::vector<Damage>& damages() {
                 [](json& c) { c["vocab_size"] = c["vocab_size"].get<int>() * 2; },
                 {"model.embed_tokens.weight is ["}),
       {"GenerationConfigOutOfRange",
-       [](const fs::path& f) {
-         write_file(f / "generation_config.json", R"({"temperature": 7})");
-       },
+       [](const fs::path& f) { write_file(f / "generation_config.json", R"({"temperature": 7})"); },
        {"generation_config.json: temperature is 7, expected a number from 0 to 2"}},
   };
   return all;
@@ -304,7 +303,8 @@ TEST_F(WholeFolderTest, AllFaultsAreInOneError) {
 
   const std::string line = error();
   EXPECT_THAT(line, HasSubstr("model-00002-of-00004.safetensors: truncated: expected "));
-  EXPECT_THAT(line, HasSubstr("names the file 'model-00003-of-00004.safetensors', which is missing"));
+  EXPECT_THAT(line,
+              HasSubstr("names the file 'model-00003-of-00004.safetensors', which is missing"));
   EXPECT_THAT(line, HasSubstr("1 tensor is missing: model.embed_tokens.weight ["));
   EXPECT_THAT(line, HasSubstr("another shape than the model's configuration says: model.layers."));
   EXPECT_THAT(line, HasSubstr("12 tensors that the model's architecture does not have: "

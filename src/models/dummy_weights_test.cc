@@ -28,14 +28,13 @@ TEST(DummyWeightsTest, AreNormalWithDeviation002AndNormsAreOnes) {
       inner += std::abs(value) < 0.02 ? 1 : 0;
     }
     const auto n = static_cast<double>(values.size());
-    EXPECT_NEAR(sum / n, 0, 3e-4);                        // deviation 0.02 / sqrt(n) = 6e-5
-    EXPECT_NEAR(std::sqrt(squares / n), 0.02, 3e-4);      // 0.02 / sqrt(2 n) = 4e-5
+    EXPECT_NEAR(sum / n, 0, 3e-4);                           // deviation 0.02 / sqrt(n) = 6e-5
+    EXPECT_NEAR(std::sqrt(squares / n), 0.02, 3e-4);         // 0.02 / sqrt(2 n) = 4e-5
     EXPECT_NEAR(inner / n, std::erf(std::sqrt(0.5)), 0.01);  // 68 % within one deviation
     EXPECT_NE(values, testing_util::values_of(source->find("b.weight")));
     source->drop(source->find("a.weight"));
     EXPECT_EQ(values, testing_util::values_of(source->find("a.weight"))) << "made again, the same";
-    for (const float one :
-         testing_util::values_of(source->find("post_attention_layernorm.weight")))
+    for (const float one : testing_util::values_of(source->find("post_attention_layernorm.weight")))
       EXPECT_EQ(one, 1.0F);
     EXPECT_TRUE(source->find("c.weight").empty());
   }
@@ -49,11 +48,11 @@ TEST(DummyWeightsTest, AModelIsMadeOfConfigJsonAlone) {
     fs::create_directories(folder);
     fs::copy(testing_util::tiny_model(name) / "config.json", folder / "config.json");
     std::int64_t done = 0, total = 0;
-    const auto model = load_model(folder, {.dummy_weights = true,
-                                           .on_progress = [&](std::int64_t d, std::int64_t t) {
-                                             done = d;
-                                             total = t;
-                                           }});
+    const auto model = load_model(
+        folder, {.dummy_weights = true, .on_progress = [&](std::int64_t d, std::int64_t t) {
+                   done = d;
+                   total = t;
+                 }});
     EXPECT_EQ(model->config().vocab_size, read_model_config(folder).vocab_size) << name;
     EXPECT_EQ(done, total) << name;
     EXPECT_GT(total, 0) << name;

@@ -5,6 +5,7 @@
 #include "models/config.h"
 #include "models/dense_decoder.h"
 #include "models/dummy_weights.h"
+#include "models/gguf_config.h"
 #include "models/weight_source.h"
 
 namespace minisgl {

@@ -20,7 +20,7 @@ using testing_util::ScheduledRun;
 
 class Bf16ModelTest : public testing::TestWithParam<std::string> {
  protected:
-  fs::path source() const { return testing_util::tiny_model(GetParam()); }
+  static fs::path source() { return testing_util::tiny_model(GetParam()); }
   const nlohmann::json golden_ = testing_util::read_json(source() / "golden.json");
 };
 
@@ -29,23 +29,22 @@ class Bf16ModelTest : public testing::TestWithParam<std::string> {
 TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
   std::vector<std::vector<std::uint64_t>> hashes;  // of the first configuration
   double worst_share = 0;
-  for (const RunConfig& config : {RunConfig{.compute = Compute::kBf16, .keep_logits = 1},
-                                  RunConfig{.threads = 2,
-                                            .page_size = 16,
-                                            .prefill_budget = 32,
-                                            .attention = "fi",
-                                            .compute = Compute::kBf16,
-                                            .keep_logits = 1},
-                                  RunConfig{.page_size = 4,
-                                            .prefill_budget = 7,
-                                            .cache = "naive",
-                                            .attention = "fa",
-                                            .compute = Compute::kBf16,
-                                            .overlap = false,
-                                            .keep_logits = 1},
-                                  RunConfig{.attention = "ref",
-                                            .compute = Compute::kBf16,
-                                            .keep_logits = 1}}) {
+  for (const RunConfig& config :
+       {RunConfig{.compute = Compute::kBf16, .keep_logits = 1},
+        RunConfig{.threads = 2,
+                  .page_size = 16,
+                  .prefill_budget = 32,
+                  .attention = "fi",
+                  .compute = Compute::kBf16,
+                  .keep_logits = 1},
+        RunConfig{.page_size = 4,
+                  .prefill_budget = 7,
+                  .cache = "naive",
+                  .attention = "fa",
+                  .compute = Compute::kBf16,
+                  .overlap = false,
+                  .keep_logits = 1},
+        RunConfig{.attention = "ref", .compute = Compute::kBf16, .keep_logits = 1}}) {
     SCOPED_TRACE(testing_util::describe(config));
     ScheduledRun run(source(), config);
     for (const auto& prompt : golden_["prompts"])

@@ -24,7 +24,7 @@ class GgufModelTest : public testing::TestWithParam<std::string> {
   GgufModelTest() { fs::create_directories(folder_); }
   ~GgufModelTest() override { fs::remove_all(folder_); }
 
-  fs::path source() const { return testing_util::tiny_model(GetParam()); }
+  static fs::path source() { return testing_util::tiny_model(GetParam()); }
   fs::path gguf(DType type) const {
     const fs::path path = folder_ / "model.gguf";
     testing_util::write_gguf(source(), path, type);

@@ -62,13 +62,15 @@ class ModelCasesTest : public testing::Test {
 
 TEST_F(ModelCasesTest, Mod4ATiedModelUsesItsEmbeddingAndIgnoresAHeadThatIsCarriedAlong) {
   const std::vector<std::uint64_t> expected = logits_of(testing_util::tiny_model("llama-tied"));
-  make("llama-tied", [](json&) {}, [](SafetensorsWriter& out) {
-    const SafetensorsFolder source(testing_util::tiny_model("llama-tied"));
-    const TensorView embedding = source.tensors().at("model.embed_tokens.weight");
-    const std::vector<float> other(static_cast<std::size_t>(embedding.numel()), 0.5F);
-    out.tensor("lm_head.weight", "F32", testing_util::shape_of(embedding),
-               testing_util::stored_bytes(other, DType::kF32));
-  });
+  make(
+      "llama-tied", [](json&) {},
+      [](SafetensorsWriter& out) {
+        const SafetensorsFolder source(testing_util::tiny_model("llama-tied"));
+        const TensorView embedding = source.tensors().at("model.embed_tokens.weight");
+        const std::vector<float> other(static_cast<std::size_t>(embedding.numel()), 0.5F);
+        out.tensor("lm_head.weight", "F32", testing_util::shape_of(embedding),
+                   testing_util::stored_bytes(other, DType::kF32));
+      });
   EXPECT_EQ(logits_of(folder_), expected);
 }
 

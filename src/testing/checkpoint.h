@@ -17,18 +17,16 @@
 #include "kernels/ref/dequantize.h"
 #include "tensor/half.h"
 #include "testing/tiny_gguf.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl::testing_util {
 
 /// The dense models of tests/data/tiny, by folder.
 inline const std::vector<std::string>& dense_tiny_models() {
-  static const std::vector<std::string> names{
-      "llama", "llama-f32", "llama-sharded", "llama-tied", "mistral", "qwen2", "qwen3"};
+  static const std::vector<std::string> names{"llama",      "llama-f32", "llama-sharded",
+                                              "llama-tied", "mistral",   "qwen2",
+                                              "qwen3",      "qwen3-yarn"};
   return names;
-}
-
-inline std::filesystem::path tiny_model(const std::string& name) {
-  return std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / name;
 }
 
 template <class T>

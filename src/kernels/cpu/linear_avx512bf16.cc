@@ -13,8 +13,8 @@
 namespace minisgl::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kChunk = 128;  // k; the weights of a tile: 8 KB, a quarter of the L1 cache
-constexpr int kBlock = 8;             // tokens: 16 registers of sums
+constexpr std::int64_t kChunk = 128;   // k; the weights of a tile: 8 KB, a quarter of the L1 cache
+constexpr int kBlock = 8;              // tokens: 16 registers of sums
 constexpr std::int64_t kAhead = 2048;  // bytes of prefetch
 
 /// Sums of a tile: 16-bit unpacking puts rows 0-3, 8-11, 16-19, 24-27 into the first vector and the

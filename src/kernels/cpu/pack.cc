@@ -276,8 +276,8 @@ PackedMatrix pack_matrix(TensorView weight, ThreadPool& pool, const PackOptions&
     const std::int64_t end = std::min(begin + chunk, packer.num_tiles());
     pool.parallel_for(end - begin, [&](std::int64_t i) { packer.pack_tile(begin + i); });
     if (in_order && options.on_packed)
-      options.on_packed(weight.slice(begin * cpu::kTileRows,
-                                     std::min(end * cpu::kTileRows, weight.dim(0))));
+      options.on_packed(
+          weight.slice(begin * cpu::kTileRows, std::min(end * cpu::kTileRows, weight.dim(0))));
   }
   if (packer.overflowed())
     throw Error(std::string(options.what) + " has values beyond the range of " +

@@ -88,8 +88,8 @@ void write_columns(const Lines& lines, std::byte* out) {
     for (int piece = 0; piece < kPieces; ++piece) {
       __m128i v[kCount];
       for (int i = 0; i < kCount; ++i)
-        v[i] = _mm_load_si128(
-            reinterpret_cast<const __m128i*>(lines.bytes[piece * kCount + i] + at));
+        v[i] =
+            _mm_load_si128(reinterpret_cast<const __m128i*>(lines.bytes[piece * kCount + i] + at));
       transpose(v);
       for (int i = 0; i < kCount; ++i) columns[i][piece] = v[i];
     }
@@ -148,8 +148,7 @@ bool convert_row(DType from, const std::byte* src, std::int64_t count, DType to,
         std::memcpy(at, &wide[i], sizeof(float));
         continue;
       }
-      const std::uint16_t bits =
-          to == DType::kF16 ? to_f16(wide[i]).bits : to_bf16(wide[i]).bits;
+      const std::uint16_t bits = to == DType::kF16 ? to_f16(wide[i]).bits : to_bf16(wide[i]).bits;
       std::memcpy(at, &bits, sizeof(bits));
       const float stored = to == DType::kF16 ? to_f32(Half{bits}) : to_f32(BFloat16{bits});
       fits &= std::isfinite(stored) || !std::isfinite(wide[i]);
