@@ -15,8 +15,8 @@ namespace minisgl {
 
 /// What can be chosen when a model is loaded. The defaults suit a CPU.
 struct LlmOptions {
-  std::string model;              ///< a GGUF file, or a Hugging Face folder
-  int num_threads = 0;            ///< 0: one for each processor that the process may use
+  std::string model;    ///< a GGUF file, or a Hugging Face folder
+  int num_threads = 0;  ///< 0: one for each processor that the process may use
   /// "exact": activations and KV cache are f32. "bf16": what enters a product with weights is
   /// rounded to bfloat16, and the KV cache is bfloat16.
   std::string compute = "exact";
@@ -26,7 +26,7 @@ struct LlmOptions {
   bool dummy_weights = false;  ///< random weights: a folder with config.json alone will do
   /// "auto": sampling defaults are those of the model's generation_config.json; "none": ours.
   std::string generation_config = "auto";
-  std::string simd = "auto";      ///< "plain", "avx2", "avx512"
+  std::string simd = "auto";  ///< "plain", "avx2", "avx512"
   std::string attention_backend = "auto";
   std::string cache_type = "radix";  ///< prefix cache: "radix" or "naive"
   std::int32_t page_size = 1;        ///< tokens of a KV page
