@@ -1,10 +1,12 @@
-// Time and memory of loading a checkpoint that is in the page cache, beside `cat FILES > /dev/null`.
+// Time and memory of loading a checkpoint that is in the page cache, beside `cat FILES >
+// /dev/null`.
 //
 //   load_bench [--gigabytes G] [--folder DIR] [--threads N] [--repeat N] [--simd NAME]...
 //
-// Writes a folder of bfloat16 safetensors shards with a model of G GB (default 4), loads it for each
-// instruction set (default: auto, whose tiles are repacked, and plain, whose rows are copied as they
-// lie), and deletes it. Prints the best of N runs (default 3), each in a process of its own.
+// Writes a folder of bfloat16 safetensors shards with a model of G GB (default 4), loads it for
+// each instruction set (default: auto, whose tiles are repacked, and plain, whose rows are copied
+// as they lie), and deletes it. Prints the best of N runs (default 3), each in a process of its
+// own.
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -14,10 +14,9 @@
 namespace minisgl {
 
 /// One file. Throws Error from the constructor, naming file and fault: a Git LFS pointer, header
-/// longer than 100 MB or than the file, not JSON, offsets that lie beyond the file (a truncated file;
-/// the tensors that are cut off are named), overlap, leave holes or disagree with dtype * shape.
-/// Nothing is read beyond the mapping.
-/// Source of the format: huggingface/safetensors README.
+/// longer than 100 MB or than the file, not JSON, offsets that lie beyond the file (a truncated
+/// file; the tensors that are cut off are named), overlap, leave holes or disagree with dtype *
+/// shape. Nothing is read beyond the mapping. Source of the format: huggingface/safetensors README.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -40,8 +39,8 @@ class SafetensorsFile {
   std::map<std::string, std::string, std::less<>> unsupported_;
 };
 
-/// What is wrong with the files of a folder: one line for each file, which begins with its path, and
-/// for each tensor that cannot be read because of it the number of that line.
+/// What is wrong with the files of a folder: one line for each file, which begins with its path,
+/// and for each tensor that cannot be read because of it the number of that line.
 struct FileFaults {
   std::vector<std::string> lines = {};
   std::map<std::string, std::size_t, std::less<>> tensors = {};

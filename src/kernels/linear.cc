@@ -180,7 +180,8 @@ void run(Product& product, ThreadPool& pool) {
 
 namespace {
 
-/// Checks the arguments of linear() and puts them together; `x` and `y` are as the kernels see them.
+/// Checks the arguments of linear() and puts them together; `x` and `y` are as the kernels see
+/// them.
 Product make_product(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
                      TensorView y) {
   check(!weights.empty() && weights.size() <= kMaxSegments, "linear takes 1 to ", kMaxSegments,

@@ -11,8 +11,8 @@
 
 namespace minisgl::layers {
 
-/// y = x W^T (+ bias), of the matrices one after the other: kernels::linear() in the arithmetic that
-/// the context asks for. Every product of activations with weights goes through here.
+/// y = x W^T (+ bias), of the matrices one after the other: kernels::linear() in the arithmetic
+/// that the context asks for. Every product of activations with weights goes through here.
 void multiply(TensorView x, std::span<const kernels::PackedMatrix* const> weights, TensorView bias,
               TensorView y, ForwardContext& ctx);
 

@@ -14,9 +14,9 @@ namespace {
 constexpr double kDeviation = 0.02;
 constexpr int kQuantiles = 1 << 16;
 
-/// The middles of 2^16 equally likely parts of the normal distribution, ascending: a number of it is
-/// one look-up with 16 random bits. Newton's method on the distribution function, each from the one
-/// before; the upper half mirrors the lower.
+/// The middles of 2^16 equally likely parts of the normal distribution, ascending: a number of it
+/// is one look-up with 16 random bits. Newton's method on the distribution function, each from the
+/// one before; the upper half mirrors the lower.
 std::vector<double> normal_quantiles() {
   std::vector<double> quantiles(kQuantiles);
   double x = -4.5;

@@ -23,8 +23,8 @@ std::string canonical_name(std::string_view gguf_name);
 std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder, FileFaults faults = {});
 std::unique_ptr<WeightSource> gguf_weights(GgufFile file);
 
-/// The weights of a GGUF file or of a folder of safetensors files. Throws Error as those do, but for
-/// what is wrong with shards, which is in file_faults().
+/// The weights of a GGUF file or of a folder of safetensors files. Throws Error as those do, but
+/// for what is wrong with shards, which is in file_faults().
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 
 /// Throws one Error that lists all that keeps `source` from being the weights of a model which

@@ -1,6 +1,6 @@
 // Products of bf16 activations with bf16 weights by the instruction made for them. Each output is
 // summed over k in one order, whatever the number of tokens: over chunks of 128 k ascending,
-//   acc = 0; acc += w(n, k) x(t, k) + w(n, k + 1) x(t, k + 1) over the pairs of the chunk, ascending
+//   acc = 0; acc += w(n, k) x(t, k) + w(n, k + 1) x(t, k + 1) over the chunk's pairs, ascending
 //   total = total + acc, and the bias at the end.
 // How a machine rounds inside of a pair is its own business, but always the same.
 
@@ -11,8 +11,8 @@
 
 namespace minisgl::kernels::cpu {
 
-/// Some rows (whole tiles, pack.h: kFloat of bf16) times some tokens, at most kMaxPartTokens. Strides
-/// in elements.
+/// Some rows (whole tiles, pack.h: kFloat of bf16) times some tokens, at most kMaxPartTokens.
+/// Strides in elements.
 struct Bf16Part {
   const std::byte* weights = nullptr;
   std::int64_t tile_bytes = 0;
