@@ -23,7 +23,7 @@ class WeightSource {
   /// The pages of `tensor` may leave memory: it has been copied.
   virtual void drop(const TensorView& tensor) const = 0;
   /// What is wrong with the files themselves, a line each: shards that are missing or truncated.
-  virtual std::vector<std::string> file_faults() const { return {}; }
+  virtual std::vector<std::string> file_faults() const = 0;
   /// The file or folder, for messages.
   virtual std::string describe() const = 0;
   /// Whether the rows of q_proj and k_proj are stored as adjacent pairs (GGUF of architecture

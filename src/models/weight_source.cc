@@ -92,6 +92,7 @@ class GgufWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& tensor) const override { file_.drop(tensor); }
+  std::vector<std::string> file_faults() const override { return {}; }
   std::string describe() const override { return file_.path().string(); }
   bool has_paired_qk_rows() const override { return paired_; }
 

@@ -204,11 +204,6 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
   if (eos.is_array()) out.u32("tokenizer.ggml.eot_token_id", eos[1]);
   if (!config["bos_token_id"].is_null())
     out.u32("tokenizer.ggml.bos_token_id", config["bos_token_id"]);
-  if (rope["rope_type"] == "yarn")
-    out.text(architecture + ".rope.scaling.type", "yarn")
-        .f32(architecture + ".rope.scaling.factor", rope["factor"])
-        .u32(architecture + ".rope.scaling.original_context_length",
-             rope["original_max_position_embeddings"]);
   if (rope["rope_type"] == "llama3")
     out.tensor("rope_freqs.weight", {static_cast<std::uint64_t>(head_dim / 2)}, 0,
                llama3_divisors(rope, head_dim));
