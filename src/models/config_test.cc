@@ -23,6 +23,7 @@ TEST_F(ConfigTest, BothSpellingsOfTransformersGiveTheSameModel) {
     ModelConfig v4 = read();
     EXPECT_EQ(v5.name, name);
     v4.name = v5.name;
+    v4.sampling = v5.sampling;  // of generation_config.json, which is not copied
     EXPECT_EQ(v4, v5) << name;
   }
 }
@@ -101,6 +102,8 @@ TEST_F(ConfigTest, EveryEndTokenOfBothFilesCounts) {
 }
 
 TEST_F(ConfigTest, TheSamplingThatTheAuthorsAdviseIsRead) {
+  EXPECT_EQ(read_huggingface_config(tiny("qwen3")).sampling,
+            (SamplingDefaults{.temperature = 0.6, .top_k = 20, .top_p = 0.95}));
   EXPECT_EQ(read(json::object()).sampling, SamplingDefaults{});
   write("generation_config.json", R"({"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,
                                       "min_p":null,"max_new_tokens":100})");

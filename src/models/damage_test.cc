@@ -218,9 +218,13 @@ const std::vector<Damage>& damages() {
       in_config("QuantisationThatWeDoNotHave",
                 [](json& c) { c["quantization_config"] = {{"quant_method", "awq"}}; },
                 {"quantization_config has the quant_method \"awq\", which is not supported"}),
-      in_config("TwiceTheVocabulary",
-                [](json& c) { c["vocab_size"] = c["vocab_size"].get<int>() * 2; },
-                {"model.embed_tokens.weight is ["}),
+      {"TwiceTheVocabulary",
+       [](const fs::path& f) {
+         edit_json(f / "config.json",
+                   [](json& c) { c["vocab_size"] = c["vocab_size"].get<int>() * 2; });
+       },
+       {"2 tensors have another shape than the model's configuration says: "
+        "model.embed_tokens.weight is [640, 64], expected [1280, 64]"}},
       {"GenerationConfigOutOfRange",
        [](const fs::path& f) { write_file(f / "generation_config.json", R"({"temperature": 7})"); },
        {"generation_config.json: temperature is 7, expected a number from 0 to 2"}},
@@ -284,6 +288,7 @@ TEST_F(WholeFolderTest, Fil2TheIndexDecidesWhichFilesCount) {
   fs::remove(folder_ / "model.safetensors");
   EXPECT_THAT(error(), HasSubstr("is also in"));
   fs::remove(folder_ / "model-old.safetensors");
+  fs::remove(folder_ / "golden.safetensors");
   EXPECT_EQ(error(), "no error");
 }
 
