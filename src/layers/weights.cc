@@ -20,7 +20,11 @@ Tensor to_tensor(std::span<const float> values) {
 Weights Weights::scope(std::string_view name) const { return Weights(*load_, full_name(name)); }
 
 bool Weights::has(std::string_view name) const {
-  return !load_->source.find(full_name(name)).empty();
+  try {
+    return !load_->source.find(full_name(name)).empty();
+  } catch (const Error&) {
+    return true;  // it is there, and cannot be read: taking it says why
+  }
 }
 
 std::string Weights::full_name(std::string_view name) const {

@@ -65,6 +65,7 @@ class Weights {
       : load_(&load), prefix_(std::move(prefix)) {}
 
   Weights scope(std::string_view name) const;
+  /// Also true of a tensor that is there but cannot be read.
   bool has(std::string_view name) const;
   const Shard& shard() const { return load_->shard; }
   const WeightSource& source() const { return load_->source; }
