@@ -58,9 +58,9 @@ void add_model_flag(CLI::App& app, std::string& model) {
 void add_engine_flags(CLI::App& app, LlmOptions& o) {
   add_model_flag(app, o.model);
   o.overlap = !env_bool("MINISGL_DISABLE_OVERLAP_SCHEDULING", false);
-  constexpr std::string_view kCompute[] = {"exact", "bf16"};
-  constexpr std::string_view kDtypes[] = {"auto", "float32", "float16", "bfloat16"};
-  constexpr std::string_view kGenerationConfigs[] = {"auto", "none"};
+  static constexpr std::string_view kCompute[] = {"exact", "bf16"};
+  static constexpr std::string_view kDtypes[] = {"auto", "float32", "float16", "bfloat16"};
+  static constexpr std::string_view kGenerationConfigs[] = {"auto", "none"};
   const std::vector<CLI::Option*> options{
       count(
           app.add_option("--threads", o.num_threads, "Compute threads; 0: one for each processor"),
