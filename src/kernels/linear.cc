@@ -9,6 +9,7 @@
 #include "kernels/cpu/linear_bf16.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cuda/ops.h"
 #include "tensor/half.h"
 
 namespace minisgl::kernels {
@@ -206,6 +207,8 @@ Product make_product(TensorView x, std::span<const PackedMatrix* const> weights,
 
 void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
             TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::linear(x, weights, bias, y, stream);
   Product product = make_product(x, weights, bias, y);
   if (x.dim(0) == 0) return;
   as_cpu(stream).run([product](ThreadPool& pool) mutable { run(product, pool); });
@@ -255,6 +258,8 @@ void round_to_bf16(TensorView x, TensorView y, Stream& stream) {
 }
 
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::embedding(ids, table, y, stream);
   check(ids.rank() == 1, "ids of embedding: expected one dimension, found ", ids.rank());
   check_tensor(ids, {-1}, DType::kI32, "ids of embedding");
   check_tensor(y, {ids.dim(0), table.cols()}, DType::kF32, "y of embedding");
