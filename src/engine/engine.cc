@@ -105,6 +105,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
     : model_(std::move(model)), config_(std::move(config)) {
   const ModelConfig& m = model_->config();
   if (config_.num_threads <= 0) config_.num_threads = available_processors();
+  if (!config_.device.is_cpu()) config_.compute = Compute::kExact;  // of products: bf16 as they are
   check(config_.page_size >= 1, "--page-size must be at least 1");
   check(config_.max_running_requests >= 1, "--max-running-requests must be at least 1");
   check(config_.prefill_budget_tokens >= 1, "--max-prefill-length must be at least 1");
@@ -164,6 +165,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                                       .scratch = *scratch_,
                                                       .attention = *attention_,
                                                       .kv = kv_pool_->view(),
+                                                      .compute = config_.compute,
                                                       .activations = activation_type(config_)});
   capture_graphs();
 }
@@ -221,8 +223,14 @@ std::int64_t Engine::plan_scratch_bytes() {
   const std::int64_t logit_rows = std::max(max_rows_, kScoreChunk);
   const StepArrays arrays = lay_out(nullptr, max_tokens_, logit_rows, 0);
   largest.inputs = {arrays.token_ids, arrays.positions, arrays.out_locs, arrays.logit_rows};
-  ForwardContext ctx{*dry,           counting,         &largest.inputs,         *attention_,
-                     metadata.get(), kv_pool_->view(), activation_type(config_)};
+  ForwardContext ctx{.stream = *dry,
+                     .scratch = counting,
+                     .inputs = &largest.inputs,
+                     .attention = *attention_,
+                     .metadata = metadata.get(),
+                     .kv = kv_pool_->view(),
+                     .compute = config_.compute,
+                     .activations = activation_type(config_)};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
   model_->forward(ctx, logits);
   const std::int64_t sampling =

@@ -19,8 +19,9 @@
 namespace minisgl {
 
 struct EngineConfig {
-  Device device = kCpu;  ///< where the model's weights lie
-  int num_threads = 0;   ///< 0: one for each processor that the process may use
+  Device device = kCpu;               ///< where the model's weights lie
+  int num_threads = 0;                ///< 0: one for each processor that the process may use
+  Compute compute = Compute::kExact;  ///< of a CPU; a GPU computes in bf16
   std::string attention_backend = "auto";
   std::int32_t page_size = 1;  ///< tokens
   std::int32_t num_pages = 0;  ///< 0: from the available memory
