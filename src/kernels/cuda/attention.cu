@@ -12,6 +12,7 @@
 #include "kernels/cuda/attention_args.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
 
 namespace minisgl::kernels::gpu {
 namespace {
@@ -71,6 +72,8 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float maxima[kWarps][16], sums[kWarps][16];
   __shared__ int is_last;
+  let_next_start();
+  await_inputs();
   const int seq = static_cast<int>(blockIdx.z);
   const int kv_head = static_cast<int>(blockIdx.y);
   const int split = static_cast<int>(blockIdx.x);
@@ -144,6 +147,8 @@ __global__ void __launch_bounds__(kThreads)
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) extend_kernel(AttentionArgs args) {
   extern __shared__ __align__(128) unsigned char shared[];
+  let_next_start();
+  await_inputs();
   const int seq = static_cast<int>(blockIdx.z);
   const int kv_head = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -198,8 +203,8 @@ class Tickets {
 };
 
 template <int kDim>
-void launch(const PagedAttentionArgs& args, const AttentionArgs& job, TensorView workspace,
-            cuda::CudaStream& stream) {
+void run(const PagedAttentionArgs& args, const AttentionArgs& job, TensorView workspace,
+         cuda::CudaStream& stream) {
   constexpr int kShared = shared_bytes<kDim>();
   const auto seqs = static_cast<unsigned>(job.num_seqs);
   const auto heads = static_cast<unsigned>(job.kv_heads);
@@ -208,8 +213,8 @@ void launch(const PagedAttentionArgs& args, const AttentionArgs& job, TensorView
         extend_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     cuda::check_cuda(allowed, "asking for ", kShared, " bytes of shared memory");
     const dim3 grid(blocks_for(std::int64_t{args.max_seqlen_q} * job.group, 64), heads, seqs);
-    extend_kernel<kDim><<<grid, kThreads, kShared, stream.handle()>>>(job);
-    check_launch("paged_attention (extend)");
+    launch("paged_attention (extend)", extend_kernel<kDim>, {grid, kThreads, kShared},
+           stream.handle(), job);
     return;
   }
   static const cudaError_t allowed = cudaFuncSetAttribute(
@@ -220,9 +225,9 @@ void launch(const PagedAttentionArgs& args, const AttentionArgs& job, TensorView
   const std::int64_t tiles = ceil_div<std::int64_t>(args.max_seqlen_k, kTile);
   const auto splits = static_cast<unsigned>(std::clamp<std::int64_t>(
       ceil_div(kWantedBlocks, pairs), 1, std::min<std::int64_t>(kMaxSplits, tiles)));
-  decode_kernel<kDim><<<dim3(splits, heads, seqs), kThreads, kShared, stream.handle()>>>(
-      job, reinterpret_cast<Partial<kDim>*>(workspace.data), stream.state<Tickets>().data());
-  check_launch("paged_attention (decode)");
+  launch("paged_attention (decode)", decode_kernel<kDim>,
+         {dim3(splits, heads, seqs), kThreads, kShared}, stream.handle(), job,
+         reinterpret_cast<Partial<kDim>*>(workspace.data), stream.state<Tickets>().data());
 }
 
 bool is_fast(const PagedAttentionArgs& args) {
@@ -297,9 +302,9 @@ void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Strea
   check(workspace.numel() >= needed, "workspace has ", workspace.numel(), " bytes, needs ", needed);
   if (stream.dry() || args.q.dim(0) == 0) return;
   if (job.head_dim == 64) {
-    launch<64>(args, job, workspace, as_cuda(stream));
+    run<64>(args, job, workspace, as_cuda(stream));
   } else {
-    launch<128>(args, job, workspace, as_cuda(stream));
+    run<128>(args, job, workspace, as_cuda(stream));
   }
 }
 
