@@ -61,7 +61,7 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
 }
 
 void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
-                        Stream& stream) {
+                        Stream& stream, float x_scale) {
   check_weight(weight);
   check_rows(x, weight, "x");
   check_rows(residual, weight, "residual");
@@ -77,7 +77,8 @@ void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, fl
        .y_stride = x.stride(0),
        .num_rows = x.dim(0),
        .hidden = weight.dim(0),
-       .eps = eps},
+       .eps = eps,
+       .x_scale = x_scale},
       stream);
 }
 
