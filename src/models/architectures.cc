@@ -9,7 +9,14 @@
 namespace minisgl::models {
 namespace {
 
-// Source: transformers models/{llama,mistral,qwen2,qwen3}/; llama.cpp convert_hf_to_gguf.py.
+// transformers' Gemma3TextConfig; published files of models with images leave most of it out.
+constexpr std::string_view kGemma3Defaults = R"({
+  "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+  "max_position_embeddings": 131072, "tie_word_embeddings": true, "query_pre_attn_scalar": 256,
+  "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0})";
+
+// Source: transformers models/{llama,mistral,qwen2,qwen3,smollm3,gemma2,gemma3,phi3,granite,olmo2}/;
+// llama.cpp conversion/ (which reorders what) and src/models/.
 constexpr Architecture kArchitectures[] = {
     {.huggingface = "LlamaForCausalLM", .gguf = "llama", .gguf_paired_qk_rows = true},
     {.huggingface = "MistralForCausalLM",
@@ -26,6 +33,56 @@ constexpr Architecture kArchitectures[] = {
      .qk_norm = true,
      .windows = WindowRule::kByLayer,
      .has_window_switch = true},
+    {.huggingface = "SmolLM3ForCausalLM",
+     .gguf = "smollm3",
+     .gguf_paired_qk_rows = true,
+     .windows = WindowRule::kByLayer,
+     .has_window_switch = true,
+     .family = Family::kSmolLm3,
+     .defaults = R"({"tie_word_embeddings": true})"},
+    {.huggingface = "Gemma2ForCausalLM",
+     .gguf = "gemma2",
+     .windows = WindowRule::kPattern,
+     .window_pattern = 2,
+     .norms = NormPlacement::kBoth,
+     .activation = Activation::kGeluTanh,
+     .family = Family::kGemma2,
+     .defaults = R"({"tie_word_embeddings": true, "query_pre_attn_scalar": 256, "head_dim": 256,
+                     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0})"},
+    {.huggingface = "Gemma3ForCausalLM",
+     .gguf = "gemma3",
+     .qk_norm = true,
+     .windows = WindowRule::kPattern,
+     .window_pattern = 6,
+     .norms = NormPlacement::kBoth,
+     .activation = Activation::kGeluTanh,
+     .family = Family::kGemma3,
+     .defaults = kGemma3Defaults},
+    {.huggingface = "Gemma3ForConditionalGeneration",
+     .gguf = "gemma3",
+     .qk_norm = true,
+     .windows = WindowRule::kPattern,
+     .window_pattern = 6,
+     .norms = NormPlacement::kBoth,
+     .activation = Activation::kGeluTanh,
+     .family = Family::kGemma3,
+     .text_section = "text_config",
+     .defaults = kGemma3Defaults},
+    {.huggingface = "Phi3ForCausalLM",
+     .gguf = "phi3",
+     .windows = WindowRule::kAllLayers,
+     .merged_projections = true,
+     .family = Family::kPhi3,
+     .defaults = R"({"rms_norm_eps": 1e-5, "sliding_window": null})"},
+    {.huggingface = "GraniteForCausalLM",
+     .gguf = "granite",
+     .gguf_paired_qk_rows = true,
+     .family = Family::kGranite},
+    {.huggingface = "Olmo2ForCausalLM",
+     .gguf = "olmo2",
+     .projection_qk_norm = true,
+     .norms = NormPlacement::kAfter,
+     .defaults = R"({"rms_norm_eps": 1e-5})"},
 };
 
 const Architecture& find(std::string_view name, std::string_view where,

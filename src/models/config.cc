@@ -8,6 +8,7 @@
 #include "formats/json_file.h"
 #include "models/architectures.h"
 #include "models/config_section.h"
+#include "models/family_config.h"
 #include "models/rope_config.h"
 
 namespace minisgl::models {
@@ -29,7 +30,7 @@ void add_eos(const JsonSection& section, std::set<TokenId>& ids) {
   }
 }
 
-void check_supported(const JsonSection& section) {
+void check_supported(const JsonSection& section, const Architecture& row) {
   if (const json* quantization = section.find("quantization_config")) {
     const std::string method = quantization->is_object() && quantization->contains("quant_method")
                                    ? shown((*quantization)["quant_method"])
@@ -39,14 +40,18 @@ void check_supported(const JsonSection& section) {
              ", which is not supported; supported are weights in float32, float16 or bfloat16, "
              "and quantised weights as a GGUF file");
   }
-  const std::string activation = section.find_string("hidden_act").value_or("silu");
-  if (activation != "silu")
-    fail(section.where(),
-         "hidden_act " + in_quotes(activation) + " is not supported; supported is silu");
+  // Gemma's files also have a hidden_act, which nothing reads.
+  const bool is_gelu = row.activation == Activation::kGeluTanh;
+  const char* key = is_gelu ? "hidden_activation" : "hidden_act";
+  const std::string supported = is_gelu ? "gelu_pytorch_tanh" : "silu";
+  const std::string activation = section.find_string(key).value_or(supported);
+  if (activation != supported)
+    fail(section.where(), std::string(key) + " " + in_quotes(activation) +
+                              " is not supported; supported is " + supported);
   // These also add biases to the output and MLP projections, which no supported model has.
-  for (const char* key : {"attention_bias", "mlp_bias"})
-    if (section.find_bool(key).value_or(false))
-      fail(section.where(), std::string(key) + " is true, which is not supported");
+  for (const char* bias : {"attention_bias", "mlp_bias"})
+    if (section.find_bool(bias).value_or(false))
+      fail(section.where(), std::string(bias) + " is true, which is not supported");
 }
 
 /// Layers before this one see everything; may be 0, or more than there are.
@@ -71,17 +76,10 @@ std::vector<std::int32_t> read_windows(const JsonSection& section, const Archite
   if (row.has_window_switch && !section.find_bool("use_sliding_window").value_or(false)) window = 0;
 
   std::vector<std::int32_t> windows(static_cast<std::size_t>(num_layers));
-  const json* types = section.find("layer_types");
-  if (row.windows == WindowRule::kByLayer && types != nullptr) {
-    if (!types->is_array() || types->size() != windows.size())
-      fail(section.where(), "layer_types is " + shown(*types) + ", expected a list of " +
-                                std::to_string(num_layers) + " layers");
+  const std::vector<bool> sliding = sliding_layers(section, row, num_layers);
+  if (!sliding.empty()) {
     for (std::size_t i = 0; i < windows.size(); ++i) {
-      const json& type = (*types)[i];
-      if (type == "full_attention") continue;
-      if (type != "sliding_attention")
-        fail(section.where(), "layer_types has " + shown(type) +
-                                  "; supported are full_attention and sliding_attention");
+      if (!sliding[i]) continue;
       if (window == 0)
         fail(section.where(),
              "layer_types has \"sliding_attention\", but no sliding_window is set");
@@ -110,18 +108,30 @@ DType read_dtype(const JsonSection& section) {
        "dtype " + in_quotes(*name) + " is not supported; supported are float32, float16, bfloat16");
 }
 
+/// The keys of the text model, over what transformers takes for those that are absent.
+json text_config(const json& root, const Architecture& row, const std::string& where) {
+  json text = json::parse(row.defaults);
+  text.update(root);
+  if (row.text_section.empty()) return text;
+  const auto part = root.find(row.text_section);
+  if (part == root.end() || !part->is_object())
+    fail(where, std::string(row.text_section) + " is missing; expected an object");
+  text.update(*part);
+  return text;
+}
+
 }  // namespace
 
 ModelConfig read_huggingface_config(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   const json root = read_json_file(path);
-  const JsonSection section(root, path.string());
-  const json* names = section.find("architectures");
+  const json* names = JsonSection(root, path.string()).find("architectures");
   if (names == nullptr || !names->is_array() || names->empty() || !names->front().is_string())
-    fail(section.where(),
-         "architectures is missing; expected a list such as [\"LlamaForCausalLM\"]");
-  const Architecture& row = find_huggingface(names->front().get<std::string>(), section.where());
-  check_supported(section);
+    fail(path.string(), "architectures is missing; expected a list such as [\"LlamaForCausalLM\"]");
+  const Architecture& row = find_huggingface(names->front().get<std::string>(), path.string());
+  const json text = text_config(root, row, path.string());
+  const JsonSection section(text, path.string());
+  check_supported(section, row);
 
   ModelConfig c;
   c.architecture = row.huggingface;
@@ -137,11 +147,11 @@ ModelConfig read_huggingface_config(const fs::path& folder) {
   c.head_dim = head_dim ? *head_dim : default_head_dim(c.hidden_size, c.num_heads, section.where());
   c.rms_norm_eps = section.find_positive("rms_norm_eps").value_or(1e-6);
   c.tie_word_embeddings = section.find_bool("tie_word_embeddings").value_or(false);
-  c.qkv_bias = row.qkv_bias;
-  c.qk_norm = row.qk_norm;
-  c.rope = read_rope(section, c.max_position_embeddings);
+  if (!has_rope_of_each_kind(section))
+    c.rope = read_rope(section, c.head_dim, c.max_position_embeddings);
   c.dtype = read_dtype(section);
   c.layer_windows = read_windows(section, row, c.num_layers, c.max_position_embeddings);
+  read_family(section, row, c);
 
   std::set<TokenId> eos;
   add_eos(section, eos);

@@ -8,6 +8,7 @@
 
 #include "models/architectures.h"
 #include "models/config_section.h"
+#include "models/family_config.h"
 #include "models/rope_config.h"
 
 namespace minisgl::models {
@@ -70,14 +71,9 @@ ModelConfig read_gguf_config(const GgufFile& file) {
   c.rms_norm_eps = section.positive("attention.layer_norm_rms_epsilon");
   c.vocab_size = read_vocab_size(file, c.hidden_size);
   c.tie_word_embeddings = !file.tensors().contains("output.weight");
-  c.qkv_bias = row.qkv_bias;
-  c.qk_norm = row.qk_norm;
   c.rope = read_gguf_rope(section, c.head_dim, c.max_position_embeddings);
   c.dtype = prevailing_dtype(file);
-  const std::int64_t window = file.find_int(section.key("attention.sliding_window")).value_or(0);
-  if (window > 0 && window < c.max_position_embeddings)
-    c.layer_windows.assign(static_cast<std::size_t>(c.num_layers),
-                           static_cast<std::int32_t>(window));
+  read_gguf_family(section, row, c);
 
   std::set<TokenId> eos;
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",

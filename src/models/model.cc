@@ -1,7 +1,7 @@
 #include "models/model.h"
 
 #include "formats/gguf.h"
-#include "models/architectures.h"
+#include "models/adapted_weights.h"
 #include "models/config.h"
 #include "models/dense_decoder.h"
 #include "models/gguf_config.h"
@@ -37,11 +37,12 @@ std::unique_ptr<Model> build(const WeightSource& source, const ModelConfig& conf
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
   if (std::filesystem::is_directory(path)) {
     const ModelConfig config = models::read_huggingface_config(path);
-    return build(*models::open_weights(path), config, options);
+    return build(*models::adapted_weights(models::open_weights(path), config), config, options);
   }
   GgufFile file(path);  // read once: its metadata holds the vocabulary too
   const ModelConfig config = models::read_gguf_config(file);
-  return build(*models::gguf_weights(std::move(file)), config, options);
+  return build(*models::adapted_weights(models::gguf_weights(std::move(file)), config), config,
+               options);
 }
 
 ModelConfig read_model_config(const std::filesystem::path& path) {

@@ -16,6 +16,7 @@ then the goldens would not notice the same mistake in an engine.
 """
 
 import copy
+import gzip
 import json
 import math
 import os
@@ -290,6 +291,10 @@ def make(name, entry, folder):
     save_file(intermediates(model, prompts[1]), str(folder / "golden.safetensors"))
     check_published(folder, prompts[-1])
     check_mutations(name, folder, entry, prompts[-1])
+    for file in (folder / "model.safetensors", folder / "golden.safetensors"):
+        with open(f"{file}.gz", "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as out:
+            out.write(file.read_bytes())
+        file.unlink()
     print(name, sum(p.numel() for p in model.parameters()), "parameters, smallest margins / std",
           [f"{row['min_margin'] / row['logits_std']:.3f}" for row in rows], "distinct",
           [len(set(row["greedy"])) for row in rows], flush=True)
