@@ -1,14 +1,20 @@
 #include "tokenizer/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/word_cache.h"
 
 namespace minisgl {
 namespace {
 
 using Span = MarkedText::Span;
+
+// Enough to make their overhead small, few enough to stay in the first-level cache.
+constexpr std::size_t kWordsAtATime = 256;
 
 std::vector<AddedToken> select(const std::vector<AddedToken>& tokens, bool normalized) {
   std::vector<AddedToken> chosen;
@@ -59,14 +65,36 @@ MarkedText repair(const MarkedText& marked) {
 
 }  // namespace
 
-struct BpeTokenizer::Encoding {
-  bool special_as_text = false;
-  std::vector<Span> message_spans;
-  std::vector<TokenId> ids;
-
+struct BpeTokenizer::Workspace {
   BpeScratch scratch;
   PreTokenizer::Pieces pieces;
   std::string normalized;
+  std::vector<TokenId> word;
+  WordCache cache;
+
+  // A text of many megabytes must not leave its buffers behind for ever.
+  void shrink() {
+    constexpr std::size_t kMaxElements = 1 << 16;
+    if (scratch.symbols.capacity() > kMaxElements) scratch = {};
+    if (pieces.pieces.capacity() > kMaxElements || pieces.buffer.capacity() > kMaxElements)
+      pieces = {};
+    if (normalized.capacity() > kMaxElements) normalized = {};
+    if (word.capacity() > kMaxElements) word = {};
+  }
+};
+
+struct BpeTokenizer::Encoding {
+  explicit Encoding(const BpeTokenizer& tokenizer)
+      : tokenizer(tokenizer), workspace(tokenizer.take_workspace()) {}
+  ~Encoding() { tokenizer.return_workspace(std::move(workspace)); }
+  Encoding(const Encoding&) = delete;
+  Encoding& operator=(const Encoding&) = delete;
+
+  const BpeTokenizer& tokenizer;
+  std::unique_ptr<Workspace> workspace;
+  bool special_as_text = false;
+  std::vector<Span> message_spans;
+  std::vector<TokenId> ids;
 
   // Whether an added token may be recognised at a place of the text that `spans` belong to.
   bool allows(const AddedToken& token, const std::vector<Span>& spans, std::size_t begin,
@@ -74,6 +102,26 @@ struct BpeTokenizer::Encoding {
     return !token.special || (!special_as_text && !touches(spans, begin, end));
   }
 };
+
+std::unique_ptr<BpeTokenizer::Workspace> BpeTokenizer::take_workspace() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto workspace = std::move(idle_.back());
+      idle_.pop_back();
+      return workspace;
+    }
+  }
+  return std::make_unique<Workspace>();
+}
+
+void BpeTokenizer::return_workspace(std::unique_ptr<Workspace> workspace) const {
+  workspace->shrink();
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(workspace));
+}
+
+BpeTokenizer::~BpeTokenizer() = default;
 
 BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
     : bpe_(std::move(parts.vocabulary)),
@@ -99,7 +147,7 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
 }
 
 std::vector<TokenId> BpeTokenizer::encode(std::string_view text, EncodeOptions options) const {
-  Encoding encoding;
+  Encoding encoding(*this);
   encoding.special_as_text = options.special_as_text;
   if (options.add_special) encoding.ids = prefix_;
   if (is_valid_utf8(text)) {
@@ -112,7 +160,7 @@ std::vector<TokenId> BpeTokenizer::encode(std::string_view text, EncodeOptions o
 }
 
 std::vector<TokenId> BpeTokenizer::encode(const MarkedText& text) const {
-  Encoding encoding;
+  Encoding encoding(*this);
   if (is_valid_utf8(text.text)) {
     encoding.message_spans = text.message_spans;
     encode_parts(text.text, encoding);
@@ -140,7 +188,7 @@ void BpeTokenizer::encode_parts(std::string_view text, Encoding& encoding) const
 void BpeTokenizer::encode_between(std::string_view raw, std::size_t raw_begin,
                                   Encoding& encoding) const {
   if (raw.empty()) return;
-  const std::string_view text = normalizer_.apply(raw, encoding.normalized);
+  const std::string_view text = normalizer_.apply(raw, encoding.workspace->normalized);
   const bool at_start = raw_begin == 0;
   if (normalized_added_.tokens().empty()) return encode_words(text, at_start, encoding);
 
@@ -187,19 +235,76 @@ std::vector<Span> BpeTokenizer::spans_after_normalizer(std::string_view raw, std
 }
 
 void BpeTokenizer::encode_words(std::string_view text, bool at_start, Encoding& encoding) const {
-  auto& pieces = encoding.pieces;
+  std::array<std::uint32_t, kWordsAtATime> ends;  // NOLINT: filled as far as it is read
+  constexpr std::size_t kMaxText = std::numeric_limits<std::uint32_t>::max();
+  if (pre_tokenizer_.splitter() && text.size() <= kMaxText) {
+    for (std::size_t done = 0; done < text.size();) {
+      const std::size_t count = pre_tokenizer_.splitter()->run(text, done, ends);
+      encode_batch(text, done, std::span(ends).first(count), encoding);
+      done = ends[count - 1];
+    }
+    return;
+  }
+  Workspace& workspace = *encoding.workspace;
+  auto& pieces = workspace.pieces;
   pre_tokenizer_.run(text, at_start, pieces);
   for (const TextRange piece : pieces.pieces)
-    bpe_.encode(pieces.text.substr(piece.begin, piece.end - piece.begin), encoding.scratch,
+    bpe_.encode(pieces.text.substr(piece.begin, piece.end - piece.begin), workspace.scratch,
                 encoding.ids);
+}
+
+// Words that follow each other, through the cache.
+void BpeTokenizer::encode_batch(std::string_view text, std::size_t begin,
+                                std::span<const std::uint32_t> ends, Encoding& encoding) const {
+  Workspace& workspace = *encoding.workspace;
+  std::vector<TokenId>& ids = encoding.ids;
+  // Words in the cache are written straight to their place.
+  std::size_t size = ids.size();
+  const auto make_room = [&](std::size_t words) {
+    const std::size_t needed = size + words * WordCache::kMaxTokens;
+    if (needed > ids.capacity()) ids.reserve(std::max(needed, ids.capacity() * 2));
+    ids.resize(needed);
+  };
+  make_room(ends.size());
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const std::string_view word = text.substr(begin, ends[i] - begin);
+    const std::size_t readable = text.size() - begin;
+    begin = ends[i];
+    const bool is_short = word.size() <= WordCache::kMaxBytes;
+    WordCache::Key key;
+    if (is_short) {
+      key = WordCache::make_key(word, readable);
+      if (const std::size_t found = workspace.cache.find(key, ids.data() + size)) {
+        size += found;
+        continue;
+      }
+    }
+    ids.resize(size);
+    bpe_.encode(word, workspace.scratch, ids);
+    if (is_short) workspace.cache.put(key, std::span(ids).subspan(size));
+    size = ids.size();
+    make_room(ends.size() - i);
+  }
+  ids.resize(size);
 }
 
 std::vector<std::string> BpeTokenizer::split(std::string_view text) const {
   std::string normalized;
-  PreTokenizer::Pieces pieces;
   const std::string well_formed = replace_ill_formed(text);
-  pre_tokenizer_.run(normalizer_.apply(well_formed, normalized), /*at_start=*/true, pieces);
+  const std::string_view normal = normalizer_.apply(well_formed, normalized);
   std::vector<std::string> words;
+  if (const auto& splitter = pre_tokenizer_.splitter()) {
+    std::vector<std::uint32_t> ends(normal.size());
+    ends.resize(splitter->run(normal, 0, ends));
+    std::uint32_t begin = 0;
+    for (const std::uint32_t end : ends) {
+      words.emplace_back(normal.substr(begin, end - begin));
+      begin = end;
+    }
+    return words;
+  }
+  PreTokenizer::Pieces pieces;
+  pre_tokenizer_.run(normal, /*at_start=*/true, pieces);
   for (const TextRange piece : pieces.pieces)
     words.emplace_back(pieces.text.substr(piece.begin, piece.end - piece.begin));
   return words;

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +43,7 @@ struct BpeTokenizerParts {
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeTokenizerParts parts);
+  ~BpeTokenizer() override;
 
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const override;
   std::vector<TokenId> encode(const MarkedText& text) const override;
@@ -60,7 +64,12 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<std::string> split(std::string_view text) const;
 
  private:
-  struct Encoding;  // one call of encode(): its rules, buffers and result
+  struct Workspace;  // what a thread needs to encode: buffers and a cache of words
+  struct Encoding;   // one call of encode(): its rules and result, and a workspace
+
+  // A workspace that nobody uses, or a new one; and back again.
+  std::unique_ptr<Workspace> take_workspace() const;
+  void return_workspace(std::unique_ptr<Workspace> workspace) const;
 
   std::string spelling(TokenId id) const { return std::string(token_bytes(id)); }
   void encode_parts(std::string_view text, Encoding& encoding) const;
@@ -69,6 +78,8 @@ class BpeTokenizer final : public Tokenizer {
                                                        std::string_view text,
                                                        const Encoding& encoding) const;
   void encode_words(std::string_view text, bool at_start, Encoding& encoding) const;
+  void encode_batch(std::string_view text, std::size_t begin, std::span<const std::uint32_t> ends,
+                    Encoding& encoding) const;
 
   Bpe bpe_;
   TokenTable decoded_;
@@ -86,6 +97,9 @@ class BpeTokenizer final : public Tokenizer {
   TokenId eos_;
   std::vector<TokenId> end_ids_;
   std::string chat_template_;
+
+  mutable std::mutex mutex_;  // guards idle_
+  mutable std::vector<std::unique_ptr<Workspace>> idle_;
 };
 
 }  // namespace minisgl

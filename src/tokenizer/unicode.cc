@@ -60,13 +60,6 @@ bool is_word_character(char32_t c) {
   }
 }
 
-bool is_numeric(char32_t c) {
-  if (c < 0x80) return c >= '0' && c <= '9';
-  const utf8proc_category_t kind = category(c);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
-         kind == UTF8PROC_CATEGORY_NO;
-}
-
 std::string to_nfc(std::string_view text) {
   utf8proc_uint8_t* result = nullptr;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);

@@ -12,8 +12,6 @@ bool is_white_space(char32_t c);
 /// What `\w` matches: letters, marks, decimal digits, letter-like numbers and symbols, connectors
 /// and joiners (Unicode TR 18, Annex C).
 bool is_word_character(char32_t c);
-/// General categories Nd, Nl and No, as Rust's char::is_numeric.
-bool is_numeric(char32_t c);
 
 /// Canonical composition (NFC). `text` must be well-formed UTF-8.
 std::string to_nfc(std::string_view text);
