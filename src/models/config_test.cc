@@ -125,9 +125,9 @@ TEST_F(ConfigTest, ReadsAllSpellingsOfRope) {
             (RopeConfig{.kind = RopeKind::kLinear, .factor = 2.0}));
 
   EXPECT_THAT(
-      error_of({{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}}}}),
-      HasSubstr("rope_scaling: rope_type 'longrope' is not supported; supported are default, "
-                "linear, llama3, yarn, dynamic"));
+      error_of({{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2.0}}}}),
+      HasSubstr("rope_scaling: rope_type 'proportional' is not supported; supported are default, "
+                "linear, llama3, yarn, dynamic, longrope"));
   EXPECT_THAT(error_of({{"rope_scaling", {{"rope_type", "llama3"}}}}),
               HasSubstr("rope_scaling: factor is missing"));
   EXPECT_THAT(error_of({{"rope_scaling", {{"type", "linear"}, {"factor", 0}}}}),

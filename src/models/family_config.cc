@@ -131,7 +131,11 @@ void read_family(const JsonSection& section, const Architecture& row, ModelConfi
         fail(section.where(), "attn_logit_softcapping is not supported for this architecture");
       read_gemma3_ropes(section, row, c);
       break;
-    case Family::kPhi3: limit_to_short_factors(c); break;
+    case Family::kPhi3:
+      if (c.rope.kind != RopeKind::kDefault && c.rope.kind != RopeKind::kLongRope)
+        fail(section.where(), "rope_type of " + c.architecture + " must be default or longrope");
+      limit_to_short_factors(c);
+      break;
     case Family::kGranite: read_granite(section, c); break;
   }
   if (row.family != Family::kGemma3 && has_rope_of_each_kind(section))

@@ -73,10 +73,10 @@ TEST_F(GgufConfigTest, SaysWhatIsMissingOrNotSupported) {
               HasSubstr("llama.expert_count is 8; mixtures of experts are not supported"));
   EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.attention.value_length", 8); }),
               HasSubstr("llama.attention.value_length differs from the key length 4"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.rope.dimension_count", 2); }),
-              HasSubstr("llama.rope.dimension_count is 2, expected the whole head of 4"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.text("llama.rope.scaling.type", "longrope"); }),
-              HasSubstr("llama.rope.scaling.type 'longrope' is not supported; supported are none"));
+  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.rope.dimension_count", 6); }),
+              HasSubstr("llama.rope.dimension_count is 6, expected an even part of the head of 4"));
+  EXPECT_THAT(gguf_error([](Writer& w) { w.text("llama.rope.scaling.type", "alibi"); }),
+              HasSubstr("llama.rope.scaling.type 'alibi' is not supported; supported are none"));
   EXPECT_THAT(gguf_error([](Writer& w) {
                 w.text("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.attn_factor", -1);
               }),
@@ -144,10 +144,10 @@ TEST_F(GgufConfigTest, AWindowIsThatOfAllLayers) {
 }
 
 TEST_F(GgufConfigTest, UnknownArchitecturesAreNamed) {
-  testing_util::GgufWriter().text("general.architecture", "gemma3").write(folder_ / "x.gguf");
+  testing_util::GgufWriter().text("general.architecture", "mamba").write(folder_ / "x.gguf");
   EXPECT_THAT(message_of([this] { read_gguf_config(GgufFile(folder_ / "x.gguf")); }),
-              HasSubstr("x.gguf: architecture 'gemma3' is not supported; supported are llama, "
-                        "qwen2, qwen3"));
+              HasSubstr("x.gguf: architecture 'mamba' is not supported; supported are llama, "
+                        "qwen2, qwen3, smollm3, gemma2, gemma3, phi3, granite, olmo2"));
 }
 
 }  // namespace

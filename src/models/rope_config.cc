@@ -88,14 +88,15 @@ void read_longrope(const JsonSection& outer, const JsonSection& section, std::in
 
 /// The first dimensions of each head that are turned; 0 for all.
 std::int64_t read_rotated_dims(const JsonSection& section, std::int64_t head_dim) {
-  const double part = section.find_positive("partial_rotary_factor").value_or(1.0);
-  const auto dims = static_cast<std::int64_t>(part * static_cast<double>(head_dim));
-  if (part > 1 || dims < 2 || dims % 2 != 0)
+  const std::optional<double> part = section.find_positive("partial_rotary_factor");
+  if (!part || *part == 1.0) return 0;
+  const auto dims = static_cast<std::int64_t>(*part * static_cast<double>(head_dim));
+  if (*part > 1 || dims < 2 || dims % 2 != 0)
     fail(section.where(), "partial_rotary_factor is " +
                               shown(*section.find("partial_rotary_factor")) +
                               ", expected a part of head_dim " + std::to_string(head_dim) +
                               " that is an even number of dimensions");
-  return dims == head_dim ? 0 : dims;
+  return dims;
 }
 
 /// rope_freqs.weight, by which llama.cpp's converter stores the llama3 ramp, or the factors of

@@ -77,7 +77,8 @@ TEST_P(TinyModelTest, TheOtherSpellingOfTheConfigurationGivesTheSameLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TinyModelTest,
                          testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
-                                         "mistral", "qwen2", "qwen3", "qwen3-yarn"),
+                                         "mistral", "qwen2", "qwen3", "qwen3-yarn", "smollm3",
+                                         "gemma2", "gemma3", "phi3", "granite", "olmo2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

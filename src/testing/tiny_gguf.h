@@ -8,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <string>
@@ -80,9 +82,17 @@ class GgufWriter {
   std::string metadata_, directory_, data_;
 };
 
-/// The GGUF name of a Hugging Face tensor.
-inline std::string gguf_name(std::string name) {
-  constexpr std::array<std::pair<const char*, const char*>, 15> kReplacements{{
+/// The GGUF name of a Hugging Face tensor. `norms_after`: the architecture also normalises what comes
+/// out of attention and MLP, so that post_attention_layernorm is not the norm before the MLP.
+inline std::string gguf_name(std::string name, bool norms_after = false) {
+  if (norms_after)
+    for (const auto& [from, to] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"post_attention_layernorm", "post_attention_norm"},
+             {"pre_feedforward_layernorm", "ffn_norm"},
+             {"post_feedforward_layernorm", "post_ffw_norm"}})
+      if (const std::size_t at = name.find(from); at != std::string::npos)
+        name.replace(at, std::strlen(from), to);
+  constexpr std::array<std::pair<const char*, const char*>, 17> kReplacements{{
       {"model.layers.", "blk."},
       {"model.embed_tokens", "token_embd"},
       {"model.norm", "output_norm"},
@@ -95,6 +105,8 @@ inline std::string gguf_name(std::string name) {
       {"self_attn.o_proj", "attn_output"},
       {"self_attn.q_norm", "attn_q_norm"},
       {"self_attn.k_norm", "attn_k_norm"},
+      {"self_attn.qkv_proj", "attn_qkv"},
+      {"mlp.gate_up_proj", "ffn_up"},
       {"mlp.gate_proj", "ffn_gate"},
       {"mlp.up_proj", "ffn_up"},
       {"mlp.down_proj", "ffn_down"},
@@ -105,15 +117,15 @@ inline std::string gguf_name(std::string name) {
   return name;
 }
 
-/// A vector as f32 (the converter widens all of them), a matrix as it is stored.
-inline std::string gguf_bytes(const TensorView& tensor) {
+/// A vector as f32 (the converter widens all of them) plus `offset`, a matrix as it is stored.
+inline std::string gguf_bytes(const TensorView& tensor, float offset = 0) {
   const auto* data = reinterpret_cast<const char*>(tensor.data);
   if (tensor.rank() > 1 || tensor.dtype == DType::kF32)
     return {data, static_cast<std::size_t>(tensor.bytes())};
   std::string wide;
   visit_float_dtype(tensor.dtype, [&]<class T>() {
     for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-      const float value = to_f32(tensor.as<T>()[i]);
+      const float value = to_f32(tensor.as<T>()[i]) + offset;
       wide.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
   });
@@ -156,8 +168,50 @@ inline std::string llama3_divisors(const nlohmann::json& rope, std::int64_t head
   return out;
 }
 
+inline std::string f32_bytes(const nlohmann::json& numbers) {
+  std::string out;
+  for (const float value : numbers)
+    out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  return out;
+}
+
+/// What the converter writes for one architecture alone.
+inline void write_family_keys(const nlohmann::json& config, const std::string& architecture,
+                              std::int64_t head_dim, GgufWriter& out) {
+  const std::string prefix = architecture + ".";
+  const auto& rope = config["rope_parameters"];
+  if (architecture.starts_with("gemma"))
+    out.u32(prefix + "attention.sliding_window", config["sliding_window"]);
+  if (architecture == "gemma2")
+    out.f32(prefix + "attn_logit_softcapping", config["attn_logit_softcapping"])
+        .f32(prefix + "final_logit_softcapping", config["final_logit_softcapping"]);
+  if (architecture == "gemma3")
+    out.f32(prefix + "rope.freq_base_swa", rope["sliding_attention"]["rope_theta"])
+        .text(prefix + "rope.scaling.type", rope["full_attention"]["rope_type"])
+        .f32(prefix + "rope.scaling.factor", rope["full_attention"]["factor"]);
+  if (architecture == "granite")
+    out.f32(prefix + "attention.scale", config["attention_multiplier"])
+        .f32(prefix + "embedding_scale", config["embedding_multiplier"])
+        .f32(prefix + "residual_scale", config["residual_multiplier"])
+        .f32(prefix + "logit_scale", config["logits_scaling"]);
+  if (architecture != "phi3") return;
+  const double part = rope["partial_rotary_factor"];
+  const double original = config["original_max_position_embeddings"];
+  const double stretch = config["max_position_embeddings"].get<double>() / original;
+  const auto dims = static_cast<std::uint32_t>(part * static_cast<double>(head_dim));
+  out.u32(prefix + "rope.dimension_count", dims)
+      .u32(prefix + "rope.scaling.original_context_length",
+           config["original_max_position_embeddings"])
+      .u32(prefix + "attention.sliding_window", 0)
+      .f32(prefix + "rope.scaling.attn_factor",
+           static_cast<float>(std::sqrt(1 + std::log(stretch) / std::log(original))))
+      .tensor("rope_factors_long.weight", {dims / 2}, 0, f32_bytes(rope["long_factor"]))
+      .tensor("rope_factors_short.weight", {dims / 2}, 0, f32_bytes(rope["short_factor"]));
+}
+
 /// Writes the checkpoint in `folder` (config.json in the spelling of transformers 5) to `path` as a
-/// GGUF of `architecture` ("llama", "qwen2", "qwen3"). Weights keep their type.
+/// GGUF of `architecture` ("llama", "qwen2", "gemma3", ...). Weights keep their type.
+/// Source: llama.cpp conversion/{llama,gemma,granite,phi,olmo}.py.
 inline void write_tiny_gguf(const std::filesystem::path& folder, const std::string& architecture,
                             const std::filesystem::path& path) {
   const auto config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
@@ -179,30 +233,60 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
   out.u32(architecture + ".attention.key_length", static_cast<std::uint32_t>(head_dim));
   out.u32(architecture + ".attention.value_length", static_cast<std::uint32_t>(head_dim));
   out.f32(architecture + ".attention.layer_norm_rms_epsilon", config["rms_norm_eps"]);
-  out.f32(architecture + ".rope.freq_base", rope["rope_theta"]);
+  out.f32(architecture + ".rope.freq_base", rope.value("full_attention", rope)["rope_theta"]);
+  write_family_keys(config, architecture, head_dim, out);
   const auto& eos = config["eos_token_id"];
   out.u32("tokenizer.ggml.eos_token_id", eos.is_array() ? eos[0] : eos);
   if (eos.is_array()) out.u32("tokenizer.ggml.eot_token_id", eos[1]);
   if (!config["bos_token_id"].is_null())
     out.u32("tokenizer.ggml.bos_token_id", config["bos_token_id"]);
-  if (rope["rope_type"] == "llama3")
+  if (rope.value("rope_type", "") == "llama3")
     out.tensor("rope_freqs.weight", {static_cast<std::uint64_t>(head_dim / 2)}, 0,
                llama3_divisors(rope, head_dim));
 
   const SafetensorsFolder weights(folder);
   for (const auto& [name, tensor] : weights.tensors()) {
-    std::string bytes = gguf_bytes(tensor);
+    const bool is_gemma = architecture.starts_with("gemma");
+    std::string bytes = gguf_bytes(tensor, is_gemma && tensor.rank() == 1 ? 1.0F : 0.0F);
     const bool is_q = name.find("q_proj.weight") != std::string::npos;
     const bool is_k = name.find("k_proj.weight") != std::string::npos;
-    if (architecture == "llama" && (is_q || is_k))
-      bytes = paired_rows(bytes, is_q ? heads : kv_heads, tensor.dim(0));
+    const bool pairs =
+        architecture == "llama" || architecture == "granite" || architecture == "smollm3";
+    if (pairs && (is_q || is_k)) bytes = paired_rows(bytes, is_q ? heads : kv_heads, tensor.dim(0));
     std::vector<std::uint64_t> ne;
     for (int i = tensor.rank() - 1; i >= 0; --i)
       ne.push_back(static_cast<std::uint64_t>(tensor.dim(i)));
     const bool wide = tensor.rank() == 1 || tensor.dtype == DType::kF32;
-    out.tensor(gguf_name(name), ne, wide ? 0 : tensor.dtype == DType::kF16 ? 1 : 30, bytes);
+    out.tensor(gguf_name(name, is_gemma || architecture == "olmo2"), ne,
+               wide                          ? 0
+               : tensor.dtype == DType::kF16 ? 1
+                                             : 30,
+               bytes);
   }
   out.write(path);
+}
+
+/// Writes the tensors of the checkpoint in `folder` to a safetensors file under other names.
+inline void write_safetensors(const std::filesystem::path& path,
+                              const std::filesystem::path& folder,
+                              const std::function<std::string(const std::string&)>& renamed) {
+  const SafetensorsFolder weights(folder);
+  nlohmann::json header;
+  std::string data;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    std::vector<std::int64_t> shape;
+    for (int i = 0; i < tensor.rank(); ++i) shape.push_back(tensor.dim(i));
+    const std::size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(tensor.data),
+                static_cast<std::size_t>(tensor.bytes()));
+    header[renamed(name)] = {{"dtype", tensor.dtype == DType::kF32 ? "F32" : "BF16"},
+                             {"shape", shape},
+                             {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  const std::uint64_t length = text.size();
+  std::ofstream(path, std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&length), sizeof(length)) << text << data;
 }
 
 }  // namespace minisgl::testing_util
