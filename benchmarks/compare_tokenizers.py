@@ -182,9 +182,19 @@ def unpack(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
     return target
 
 
-def compare(args: argparse.Namespace, python: pathlib.Path, folder: pathlib.Path) -> dict:
+def write_corpus(documents: list[str], model: pathlib.Path, path: pathlib.Path) -> None:
+    """Without the vocabulary's own added tokens: tiktoken would take them for plain text."""
+    added = json.loads((model / "tokenizer.json").read_text())["added_tokens"]
+    pattern = re.compile("|".join(re.escape(token["content"]) for token in added))
+    path.write_text("".join(pattern.sub("", text) + "\0" for text in documents))
+
+
+def compare(
+    args: argparse.Namespace, python: pathlib.Path, documents: list[str], folder: pathlib.Path
+) -> dict:
     corpus = args.work / "corpus"
     model = unpack(folder, args.work)
+    write_corpus(documents, model, corpus)
     sides = [Side("minisgl", [args.binary, model, corpus])]
     sides += [Side(name, [python, WORKER, name, model, corpus]) for name in LIBRARIES]
     try:
@@ -256,15 +266,14 @@ def main() -> int:
 
     python = environment(args.work / "venv")
     documents, made_of = make_corpus(fetch(python, args.work))
-    (args.work / "corpus").write_text("".join(text + "\0" for text in documents))
-    digest = hashlib.sha256((args.work / "corpus").read_bytes()).hexdigest()
+    digest = hashlib.sha256("\0".join(documents).encode()).hexdigest()
     for part in made_of:
         print(f"{part['part']:10}{part['bytes']:>10} bytes from {part['files']} files of {SOURCE}")
     print(f"sha256 of the corpus {digest}; one thread each, {processor()}")
     results = []
     for folder in args.folders:
         print(f"  {folder.name} ...", flush=True)
-        results.append(compare(args, python, folder.resolve()))
+        results.append(compare(args, python, documents, folder.resolve()))
     print_table(results)
     if args.json:
         report = {

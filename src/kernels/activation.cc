@@ -4,6 +4,7 @@
 
 #include "base/math.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cuda/ops.h"
 
 namespace minisgl::kernels {
 
@@ -40,10 +41,13 @@ void run(void (*CpuKernels::*kernel)(const GatedRows&), TensorView gate_up, Tens
 }  // namespace
 
 void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::silu_and_mul(gate_up, y, stream);
   run(&CpuKernels::silu, gate_up, y, stream);
 }
 
 void gelu_tanh_and_mul(TensorView gate_up, TensorView y, Stream& stream) {
+  check(stream.device().is_cpu(), "gelu is not supported on a GPU yet");
   run(&CpuKernels::gelu_tanh, gate_up, y, stream);
 }
 

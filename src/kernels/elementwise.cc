@@ -16,6 +16,7 @@ void check_rows(const TensorView& x, const char* what) {
 /// job(row, begin, end) on parts of all rows, shared among the threads.
 template <class Job>
 void for_parts(const TensorView& x, Stream& stream, Job job) {
+  check(stream.device().is_cpu(), "this architecture is not supported on a GPU yet");
   const std::int64_t rows = x.dim(0);
   const std::int64_t width = x.dim(1);
   if (x.numel() == 0) return;

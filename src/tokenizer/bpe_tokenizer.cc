@@ -70,7 +70,8 @@ struct BpeTokenizer::Workspace {
   PreTokenizer::Pieces pieces;
   std::string normalized;
   std::vector<TokenId> word;
-  WordCache cache;
+  ShortWordCache short_words;
+  LongWordCache long_words;
 
   // A text of many megabytes must not leave its buffers behind for ever.
   void shrink() {
@@ -149,6 +150,7 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
 std::vector<TokenId> BpeTokenizer::encode(std::string_view text, EncodeOptions options) const {
   Encoding encoding(*this);
   encoding.special_as_text = options.special_as_text;
+  encoding.ids.reserve(text.size() / 4 + kWordsAtATime);  // of a natural text that is enough
   if (options.add_special) encoding.ids = prefix_;
   if (is_valid_utf8(text)) {
     encode_parts(text, encoding);
@@ -234,58 +236,89 @@ std::vector<Span> BpeTokenizer::spans_after_normalizer(std::string_view raw, std
   return spans;
 }
 
+// Appends the tokens of words through the caches. What is in a cache is written straight to its
+// place, so there is room for all words of a batch.
+class BpeTokenizer::WordEncoder {
+ public:
+  WordEncoder(const Bpe& bpe, Encoding& encoding, std::size_t words)
+      : bpe_(bpe),
+        workspace_(*encoding.workspace),
+        ids_(encoding.ids),
+        size_(ids_.size()),
+        words_left_(words) {
+    make_room(words_left_ * LongWordCache::kMaxTokens);
+  }
+  ~WordEncoder() { ids_.resize(size_); }
+  WordEncoder(const WordEncoder&) = delete;
+  WordEncoder& operator=(const WordEncoder&) = delete;
+
+  // `readable_bytes` may be read from the word's beginning.
+  void add(std::string_view word, std::size_t readable_bytes) {
+    --words_left_;
+    if (word.size() <= ShortWordCache::kMaxBytes) [[likely]] {
+      encode_through(workspace_.short_words, word, readable_bytes);
+    } else if (word.size() <= LongWordCache::kMaxBytes) {
+      encode_through(workspace_.long_words, word, readable_bytes);
+    } else {
+      encode(word);
+    }
+  }
+
+ private:
+  void make_room(std::size_t tokens) {
+    const std::size_t needed = size_ + tokens;
+    if (needed <= ids_.size()) return;
+    if (needed > ids_.capacity()) ids_.reserve(std::max(needed, ids_.capacity() * 2));
+    ids_.resize(needed);
+  }
+  void encode(std::string_view word) {
+    workspace_.word.clear();
+    bpe_.encode(word, workspace_.scratch, workspace_.word);
+    make_room(workspace_.word.size() + words_left_ * LongWordCache::kMaxTokens);
+    std::ranges::copy(workspace_.word, ids_.data() + size_);
+    size_ += workspace_.word.size();
+  }
+  template <class Cache>
+  void encode_through(Cache& cache, std::string_view word, std::size_t readable_bytes) {
+    const auto key = Cache::make_key(word, readable_bytes);
+    const std::size_t found = cache.find(key, ids_.data() + size_);
+    size_ += found;
+    if (found > 0) return;
+    encode(word);
+    cache.put(key, workspace_.word);
+  }
+
+  const Bpe& bpe_;
+  Workspace& workspace_;
+  std::vector<TokenId>& ids_;
+  std::size_t size_;  // of what is encoded; ids_ is longer
+  std::size_t words_left_;
+};
+
 void BpeTokenizer::encode_words(std::string_view text, bool at_start, Encoding& encoding) const {
-  std::array<std::uint32_t, kWordsAtATime> ends;  // NOLINT: filled as far as it is read
   constexpr std::size_t kMaxText = std::numeric_limits<std::uint32_t>::max();
-  if (pre_tokenizer_.splitter() && text.size() <= kMaxText) {
+  if (const auto& splitter = pre_tokenizer_.splitter(); splitter && text.size() <= kMaxText) {
+    std::array<std::uint32_t, kWordsAtATime> ends;  // NOLINT: filled as far as it is read
     for (std::size_t done = 0; done < text.size();) {
-      const std::size_t count = pre_tokenizer_.splitter()->run(text, done, ends);
-      encode_batch(text, done, std::span(ends).first(count), encoding);
-      done = ends[count - 1];
+      const std::size_t count = splitter->run(text, done, ends);
+      WordEncoder words(bpe_, encoding, count);
+      for (std::size_t i = 0; i < count; ++i) {
+        words.add(text.substr(done, ends[i] - done), text.size() - done);
+        done = ends[i];
+      }
     }
     return;
   }
-  Workspace& workspace = *encoding.workspace;
-  auto& pieces = workspace.pieces;
+  auto& pieces = encoding.workspace->pieces;
   pre_tokenizer_.run(text, at_start, pieces);
-  for (const TextRange piece : pieces.pieces)
-    bpe_.encode(pieces.text.substr(piece.begin, piece.end - piece.begin), workspace.scratch,
-                encoding.ids);
-}
-
-// Words that follow each other, through the cache.
-void BpeTokenizer::encode_batch(std::string_view text, std::size_t begin,
-                                std::span<const std::uint32_t> ends, Encoding& encoding) const {
-  Workspace& workspace = *encoding.workspace;
-  std::vector<TokenId>& ids = encoding.ids;
-  // Words in the cache are written straight to their place.
-  std::size_t size = ids.size();
-  const auto make_room = [&](std::size_t words) {
-    const std::size_t needed = size + words * WordCache::kMaxTokens;
-    if (needed > ids.capacity()) ids.reserve(std::max(needed, ids.capacity() * 2));
-    ids.resize(needed);
-  };
-  make_room(ends.size());
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    const std::string_view word = text.substr(begin, ends[i] - begin);
-    const std::size_t readable = text.size() - begin;
-    begin = ends[i];
-    const bool is_short = word.size() <= WordCache::kMaxBytes;
-    WordCache::Key key;
-    if (is_short) {
-      key = WordCache::make_key(word, readable);
-      if (const std::size_t found = workspace.cache.find(key, ids.data() + size)) {
-        size += found;
-        continue;
-      }
-    }
-    ids.resize(size);
-    bpe_.encode(word, workspace.scratch, ids);
-    if (is_short) workspace.cache.put(key, std::span(ids).subspan(size));
-    size = ids.size();
-    make_room(ends.size() - i);
+  for (std::span<const TextRange> left(pieces.pieces); !left.empty();) {
+    const auto batch = left.first(std::min(left.size(), kWordsAtATime));
+    WordEncoder words(bpe_, encoding, batch.size());
+    for (const TextRange piece : batch)
+      words.add(pieces.text.substr(piece.begin, piece.end - piece.begin),
+                pieces.text.size() - piece.begin);
+    left = left.subspan(batch.size());
   }
-  ids.resize(size);
 }
 
 std::vector<std::string> BpeTokenizer::split(std::string_view text) const {

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -64,6 +63,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<std::string> split(std::string_view text) const;
 
  private:
+  class WordEncoder;
   struct Workspace;  // what a thread needs to encode: buffers and a cache of words
   struct Encoding;   // one call of encode(): its rules and result, and a workspace
 
@@ -78,8 +78,6 @@ class BpeTokenizer final : public Tokenizer {
                                                        std::string_view text,
                                                        const Encoding& encoding) const;
   void encode_words(std::string_view text, bool at_start, Encoding& encoding) const;
-  void encode_batch(std::string_view text, std::size_t begin, std::span<const std::uint32_t> ends,
-                    Encoding& encoding) const;
 
   Bpe bpe_;
   TokenTable decoded_;

@@ -15,7 +15,8 @@ bool is_word_character(char32_t c);
 
 /// Canonical composition (NFC). `text` must be well-formed UTF-8.
 std::string to_nfc(std::string_view text);
-/// True only if `text` is in NFC; false means "perhaps not". Looks at each character once.
+/// True only if `text` is in NFC; false means "perhaps not": it holds a character that composition
+/// changes or may change. `text` must be well-formed UTF-8. Looks at each character once.
 bool is_surely_nfc(std::string_view text);
 
 }  // namespace minisgl
