@@ -81,6 +81,17 @@ TEST_P(ArchitectureTest, AGgufFileGivesTheSameBitsAsTheFolder) {
   EXPECT_EQ(hashes[0], hashes[1]);
 }
 
+TEST_P(ArchitectureTest, GraphsOfDecodeStepsGiveTheSameIds) {
+  const fs::path folder = testing_util::tiny_model(GetParam());
+  const json golden = testing_util::read_json(folder / "golden.json");
+  ScheduledRun run(folder, {.graph_max = 8, .check_graphs = true});
+  for (const json& prompt : golden["prompts"])
+    run.submit(prompt["ids"], {.max_tokens = 32, .ignore_eos = true});
+  run.finish();
+  for (std::size_t i = 0; i < golden["prompts"].size(); ++i)
+    EXPECT_EQ(run.outcomes()[i].tokens, golden["prompts"][i]["greedy"].get<std::vector<TokenId>>());
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ArchitectureTest,
                          testing::Values("smollm3", "gemma2", "gemma3", "phi3", "granite", "olmo2"),
                          [](const auto& info) { return info.param; });
@@ -112,8 +123,9 @@ TEST_F(VariantTest, TheTextPartOfAModelWithImagesIsTheTextModel) {
     config = outer;
   });
   const fs::path text = testing_util::tiny_model("gemma3");
-  testing_util::write_safetensors(folder / "model.safetensors", text,
-                                  [](const std::string& name) { return "language_model." + name; });
+  testing_util::write_safetensors(
+      folder / "model.safetensors", text,
+      {.renamed = [](const std::string& name) { return "language_model." + name; }});
   const json golden = testing_util::read_json(text / "golden.json");
   ScheduledRun run(folder, {.keep_logits = 1});
   for (const json& prompt : golden["prompts"])

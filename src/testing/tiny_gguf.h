@@ -266,22 +266,35 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
   out.write(path);
 }
 
-/// Writes the tensors of the checkpoint in `folder` to a safetensors file under other names.
+/// What write_safetensors() does to tensors, by name.
+struct TensorChanges {
+  std::function<std::string(const std::string&)> renamed = [](const std::string& name) {
+    return name;
+  };
+  std::function<bool(const std::string&)> keep = [](const std::string&) { return true; };
+  std::function<bool(const std::string&)> zero = [](const std::string&) { return false; };
+};
+
+/// Writes the tensors of the checkpoint in `folder` to a safetensors file.
 inline void write_safetensors(const std::filesystem::path& path,
-                              const std::filesystem::path& folder,
-                              const std::function<std::string(const std::string&)>& renamed) {
+                              const std::filesystem::path& folder, const TensorChanges& changes) {
   const SafetensorsFolder weights(folder);
   nlohmann::json header;
   std::string data;
   for (const auto& [name, tensor] : weights.tensors()) {
+    if (!changes.keep(name)) continue;
     std::vector<std::int64_t> shape;
     for (int i = 0; i < tensor.rank(); ++i) shape.push_back(tensor.dim(i));
     const std::size_t begin = data.size();
-    data.append(reinterpret_cast<const char*>(tensor.data),
-                static_cast<std::size_t>(tensor.bytes()));
-    header[renamed(name)] = {{"dtype", tensor.dtype == DType::kF32 ? "F32" : "BF16"},
-                             {"shape", shape},
-                             {"data_offsets", {begin, data.size()}}};
+    const auto bytes = static_cast<std::size_t>(tensor.bytes());
+    if (changes.zero(name)) {
+      data.append(bytes, '\0');
+    } else {
+      data.append(reinterpret_cast<const char*>(tensor.data), bytes);
+    }
+    header[changes.renamed(name)] = {{"dtype", tensor.dtype == DType::kF32 ? "F32" : "BF16"},
+                                     {"shape", shape},
+                                     {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
   const std::uint64_t length = text.size();
