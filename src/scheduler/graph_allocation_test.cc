@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <new>
 
 #include "testing/random.h"
 #include "testing/scheduled_run.h"
+#include "testing/tiny_model.h"
 
 namespace {
 
@@ -61,7 +61,7 @@ struct Counted {
 Counted count_allocations(const std::string& model, const std::string& backend,
                           bool allocate = false) {
   Counted result;
-  ScheduledRun run(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / model,
+  ScheduledRun run(testing_util::tiny_model(model),
                    {.threads = 2, .page_size = 16, .attention = backend, .graph_max = 8});
   run.engine().graphs()->set_observer([&](ReplayPoint point, const Batch&) {
     switch (point) {
@@ -90,7 +90,7 @@ Counted count_allocations(const std::string& model, const std::string& backend,
 }
 
 TEST(GraphAllocationTest, AReplayAllocatesNothing) {
-  for (const char* model : {"qwen3", "llama"})
+  for (const char* model : {"qwen3", "llama", "qwen3_moe"})
     for (const char* backend : {"fa", "fi", "trtllm", "fa,fi"}) {
       const Counted counted = count_allocations(model, backend);
       EXPECT_GE(counted.replays, 20);
