@@ -239,12 +239,16 @@ void grouped_linear(const GroupedLinearArgs& args, TensorView workspace, Stream&
   check(workspace.numel() >= needed, "workspace of grouped_linear has ", workspace.numel(),
         " bytes, needs ", needed);
   if (rows == 0) return;
-  product.first_part = reinterpret_cast<std::int64_t*>(workspace.data);
-  if (any_sums(args.weights)) {
-    product.sums.of32 = reinterpret_cast<float*>(workspace.data + table_bytes(product.num_experts));
-    product.sums.of16 = product.sums.of32 + rows * (cols / 32);
-  }
-  as_cpu(stream).run([product](ThreadPool& pool) mutable { run(product, pool); });
+  const bool sums = any_sums(args.weights);
+  as_cpu(stream).run([product, workspace, sums, rows, cols](ThreadPool& pool) mutable {
+    product.first_part = reinterpret_cast<std::int64_t*>(workspace.data);
+    if (sums) {
+      product.sums.of32 =
+          reinterpret_cast<float*>(workspace.data + table_bytes(product.num_experts));
+      product.sums.of16 = product.sums.of32 + rows * (cols / 32);
+    }
+    run(product, pool);
+  });
 }
 
 std::int64_t grouped_linear_workspace_bytes(std::span<const PackedExperts* const> weights,

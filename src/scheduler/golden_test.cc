@@ -63,8 +63,9 @@ TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
       testing_util::expect_top_logits(outcome.logits.at(0), prompt["top10"], 2e-4);
       EXPECT_EQ(outcome.tokens, prompt["greedy"].get<std::vector<TokenId>>());
       EXPECT_EQ(outcome.finish, FinishReason::kLength);
-      if (i >= count && prompt["len"] > run.engine().limits().page_size)
+      if (i >= count && prompt["len"] > run.engine().limits().page_size) {
         EXPECT_GT(outcome.cached_tokens, 0);
+      }
       if (hashes.size() <= i) hashes.push_back(outcome.logits_hash);
       EXPECT_EQ(outcome.logits_hash, hashes[i % count]) << "not the same bits";
     }
