@@ -79,10 +79,10 @@ TEST(HuggingFaceTest, AMergeThatIsWrongStopsLoadingWithItsNumber) {
   Json file = small_tokenizer();
   file["model"]["merges"] = {"b c", "b a"};
   EXPECT_EQ(error_of(file),
-            "tokenizer.json: merge 1 (\"b\" + \"a\") needs the token \"ba\", which is not in the "
+            "tokenizer.json: merge 1 ('b' + 'a') needs the token 'ba', which is not in the "
             "vocabulary");
   file["model"]["merges"] = {"b c", "Ġ x"};
-  EXPECT_NE(error_of(file).find("merge 1 (\"Ġ\" + \"x\") needs the token \"x\""),
+  EXPECT_NE(error_of(file).find("merge 1 ('Ġ' + 'x') needs the token 'x'"),
             std::string::npos);
   for (const Json& wrong : {Json("bc"), Json("b c a"), Json(" b"), Json("b "), Json("")}) {
     file["model"]["merges"] = Json::array({"b c", wrong});
@@ -120,7 +120,7 @@ TEST(HuggingFaceTest, WhatIsNotSupportedIsNamed) {
               f["decoder"] = {{"type", "WordPiece"}};
             }).find("decoder of type WordPiece is not supported"),
             std::string::npos);
-  EXPECT_NE(with([](Json& f) { f["model"].erase("vocab"); }).find("\"vocab\" is missing"),
+  EXPECT_NE(with([](Json& f) { f["model"].erase("vocab"); }).find("'vocab' is missing"),
             std::string::npos);
   EXPECT_NE(
       with([](Json& f) { f["model"]["vocab"]["zz"] = -1; }).find("token \"zz\" has the id -1"),
