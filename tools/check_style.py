@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What no formatter checks: length of files and comments, #pragma once, blanks at the ends.
+"""What no formatter checks: length of files and comments, #pragma once, blanks at the ends, marks of a
+merge that was not finished.
 
     tools/check_style.py FILE...
 
@@ -16,6 +17,7 @@ MAX_LINES = 500
 MAX_COLUMNS = 100
 HEADERS = {".h", ".hpp", ".cuh"}
 CXX = HEADERS | {".cc", ".cpp", ".cu", ".inc"}
+CONFLICT = re.compile(r"(<{7} |>{7} |={7}$)")
 LONG = re.compile(r"^(//|#) Long: \S", re.MULTILINE)
 
 
@@ -32,6 +34,8 @@ def findings(path: pathlib.Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         if line != line.rstrip():
             bad.append(f"{path}:{number}: blanks at the end of the line")
+        if CONFLICT.match(line):
+            bad.append(f"{path}:{number}: mark of a merge conflict")
         # clang-format breaks code, and leaves comments to their author. A URL stays whole.
         comment = path.suffix in CXX and line.lstrip().startswith("//") and "://" not in line
         if comment and len(line) > MAX_COLUMNS:

@@ -144,16 +144,16 @@ Command add_bench(CLI::App& app) {
       *app.add_subcommand("offline", "Random prompts, all at once, without a server");
   add_engine_flags(offline, options->llm);
   offline.add_option("--num-prompts", options->num_prompts, "Requests at once")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->capture_default_str();
   offline.add_option("--input-len", options->input_len, "Tokens of each prompt")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->capture_default_str();
   offline.add_option("--output-len", options->output_len, "Tokens of each answer")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->capture_default_str();
   offline.add_option("--repeat", options->repeat, "Passes; the median counts")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->capture_default_str();
   offline.add_flag("--json", options->json, "Print one JSON object");
   return [options] { return bench_offline(*options); };

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "minisgl/llm.h"
@@ -27,6 +28,9 @@ Command add_pull(CLI::App& app);
 void add_model_flag(CLI::App& app, std::string& model);
 /// All that LlmOptions holds, --model included.
 void add_engine_flags(CLI::App& app, LlmOptions& options);
+
+/// Accepts a number of at least `min`, and at most `max` if given.
+CLI::Validator number_from(double min, std::optional<double> max = {});
 
 /// All of standard input.
 std::string read_standard_input();

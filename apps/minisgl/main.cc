@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "commands.h"
 #include "minisgl/error.h"
+#include "minisgl/version.h"
 
 namespace {
 
@@ -59,10 +60,10 @@ void insert_default_command(std::vector<std::string>& args) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("minisgl " MINISGL_VERSION
-               ": an engine that serves and runs language models on your own machine.",
+  const std::string program = std::string("minisgl ") + minisgl::kVersion;
+  CLI::App app(program + ": an engine that serves and runs language models on your own machine.",
                "minisgl");
-  app.set_version_flag("--version", "minisgl " MINISGL_VERSION);
+  app.set_version_flag("--version", program);
   app.require_subcommand(1);
   std::vector<std::pair<CLI::App*, Command>> commands;
   for (const Entry& entry : kCommands) {

@@ -1,6 +1,9 @@
+#include <cstdint>
 #include <iostream>
 #include <iterator>
+#include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,27 +11,43 @@
 #include "attention/backend.h"
 #include "base/env.h"
 #include "commands.h"
+#include "formats/file_kind.h"
 #include "kvcache/prefix_cache.h"
 
 namespace minisgl::app {
 namespace {
 
-/// A number of something, 0 allowed or not; the help shows "N".
+/// A count; the help shows "N".
 CLI::Option* count(CLI::Option* option, bool zero_allowed) {
-  const CLI::Validator& range = zero_allowed
-                                    ? static_cast<const CLI::Validator&>(CLI::NonNegativeNumber)
-                                    : static_cast<const CLI::Validator&>(CLI::PositiveNumber);
-  return option->check(range.description(""))->type_name("N")->capture_default_str();
+  return option->check(number_from(zero_allowed ? 0 : 1))->type_name("N")->capture_default_str();
 }
 
 CLI::Option* one_of(CLI::Option* option, std::span<const std::string_view> names) {
-  const CLI::IsMember member(std::vector<std::string>(names.begin(), names.end()));
-  return option->check(static_cast<const CLI::Validator&>(member).description(""))
-      ->type_name("NAME")
-      ->capture_default_str();
+  const auto check = [names](const std::string& text) {
+    std::string known;
+    for (const std::string_view name : names) {
+      if (name == text) return std::string();
+      known += (known.empty() ? "" : ", ") + std::string(name);
+    }
+    return in_quotes(text) + " is not known; known are " + known;
+  };
+  return option->check(check)->type_name("NAME")->capture_default_str();
 }
 
 }  // namespace
+
+CLI::Validator number_from(double min, std::optional<double> max) {
+  const auto check = [min, max](const std::string& text) {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= min && (!max || value <= *max))
+      return std::string();
+    std::ostringstream what;
+    what << in_quotes(text) << " is not a number " << (max ? "from " : "of at least ") << min;
+    if (max) what << " to " << static_cast<std::int64_t>(*max);
+    return what.str();
+  };
+  return {check, /*description=*/""};
+}
 
 void add_model_flag(CLI::App& app, std::string& model) {
   app.add_option(
@@ -64,7 +83,7 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
             true),
       app.add_option("--memory-ratio", o.memory_ratio,
                      "Share of the available memory for the KV cache")
-          ->check(CLI::Range(0.01, 1.0).description(""))
+          ->check(number_from(0.01, 1))
           ->type_name("X")
           ->capture_default_str(),
       count(app.add_option("--max-running-requests", o.max_running_requests,
@@ -82,7 +101,7 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       app.add_option(
              "--cuda-graph-max-bs,--graph", o.graph_max_batch_size,
              "Requests of the largest graph of a decode step; 0: no graphs; -1: by the device")
-          ->check(CLI::Range(-1, 1 << 20).description(""))
+          ->check(number_from(-1, 1 << 20))
           ->type_name("N")
           ->capture_default_str(),
       app.add_flag("--check-graphs", o.check_graphs,

@@ -29,8 +29,8 @@ std::atomic<bool> interrupted{false};
 
 void on_interrupt(int /*signal*/) { interrupted.store(true); }
 
-/// Ctrl-C sets `interrupted` while it lives: it drops the line being typed, or stops the answer, and
-/// not the program.
+/// Ctrl-C sets `interrupted` while it lives: it drops the line being typed, or stops the answer,
+/// and not the program.
 class InterruptGuard {
  public:
   InterruptGuard() {

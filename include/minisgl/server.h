@@ -33,7 +33,7 @@ struct ServerOptions {
   std::chrono::milliseconds stop_deadline{5'000};   ///< see Server::stop()
 };
 
-/// Throws what Server::start() would throw: for a program that wants to know before it loads a model.
+/// Throws what Server::start() would throw: so that a program knows before it loads a model.
 void check_can_listen(const ServerOptions& options);
 
 /// Serves from one I/O thread and a few workers of its own. A client that closes its connection, or

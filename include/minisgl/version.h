@@ -1,4 +1,4 @@
-// The version of the project, as CMakeLists.txt states it.
+// The version of the project. CMakeLists.txt reads it from here.
 
 #pragma once
 

@@ -21,6 +21,11 @@ AttentionShape random_shape(std::int32_t page_size, Random& random) {
   shape.max_seq_len_tokens = kLongest;
   if (random.below(3) == 0)
     shape.sliding_window = static_cast<std::int32_t>(random.between(1, 600));
+  if (random.below(3) == 0) {  // layers differ: one plan must serve both
+    const auto narrow = static_cast<std::int32_t>(random.between(1, 600));
+    const auto wide = static_cast<std::int32_t>(random.below(2) * random.between(600, 1200));
+    shape.layer_windows = {narrow, wide};
+  }
   if (random.below(4) == 0) shape.softcap = 2;
   return shape;
 }
@@ -80,7 +85,7 @@ TEST(AgreementTest, AllBackendsGiveTheSameBitsOnAThousandRandomBatches) {
           for (std::size_t e = 0; e < actual.size(); ++e)
             ASSERT_EQ(actual[e], expected[e])
                 << backends[i]->name() << " and ref, page_size " << page_size << ", trial " << trial
-                << ", window " << world.shape.sliding_window << ", element " << e;
+                << ", window " << world.shape.window_of(trial % 2) << ", element " << e;
         }
       }
     }
@@ -113,7 +118,7 @@ std::vector<float> oracle(World& world, std::int64_t layer) {
                                  .cache_seqlens = lengths,
                                  .page_table = table,
                                  .scale = world.shape.scale,
-                                 .window_tokens = world.shape.sliding_window,
+                                 .window_tokens = world.shape.window_of(layer),
                                  .softcap = world.shape.softcap,
                                  .out = TensorView(out.data(), shape, DType::kF32)});
   return out;
@@ -124,8 +129,8 @@ float largest_value(World& world, const BatchRow& row, std::int32_t token, std::
                     std::int64_t layer) {
   const KvView kv = world.kv(/*exact=*/true).layer(layer);
   const std::int32_t end = row.cached_len + token + 1;
-  const std::int32_t begin =
-      world.shape.sliding_window == 0 ? 0 : std::max(0, end - world.shape.sliding_window);
+  const std::int32_t window = world.shape.window_of(layer);
+  const std::int32_t begin = window == 0 ? 0 : std::max(0, end - window);
   float largest = 0;
   for (std::int32_t key = begin; key < end; ++key)
     for (std::int32_t d = 0; d < kv.head_dim; ++d)

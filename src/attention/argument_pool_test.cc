@@ -37,7 +37,7 @@ TEST(ArgumentPoolTest, ArraysOfABlockTravelTogetherAndDoNotOverlap) {
 }
 
 // The copy out of a block's staging runs when the stream comes to it, long after prepare_metadata()
-// returned. A block that were lent again before that would be written by this thread and read by the
+// returned. A block that was lent again before that would be written by this thread and read by the
 // copy at once: the results here would be those of a later step, and thread sanitizer reports it.
 TEST(ArgumentPoolTest, ABlockIsNotLentAgainBeforeItsCopyRan) {
   constexpr std::int32_t kSteps = 300;

@@ -50,6 +50,19 @@ constexpr std::array<std::int32_t, 3> kTrtllmPageSizes = {16, 32, 64};
 
 }  // namespace
 
+std::int32_t AttentionShape::window_of(std::int64_t layer) const {
+  if (layer_windows.empty()) return sliding_window;
+  check(layer >= 0 && layer < static_cast<std::int64_t>(layer_windows.size()), "layer ", layer,
+        " has no window; there are ", layer_windows.size());
+  return layer_windows[static_cast<std::size_t>(layer)];
+}
+
+std::int32_t AttentionShape::widest_window() const {
+  if (layer_windows.empty()) return sliding_window;
+  const auto [least, most] = std::minmax_element(layer_windows.begin(), layer_windows.end());
+  return *least == 0 ? 0 : *most;
+}
+
 void AttentionBackend::init_capture_graph(std::span<const std::int32_t> /*batch_sizes*/,
                                           std::int64_t /*max_seq_len_tokens*/) {
   check(false, "the attention backend ", name(), " cannot be captured in a graph");

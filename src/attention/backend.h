@@ -35,9 +35,9 @@ class AttentionBackend {
   /// or synchronises.
   virtual void forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) = 0;
 
-  /// Graphs: fixed addresses for the arguments of decode steps. Call order: init_capture_graph once;
-  /// prepare_for_capture for each captured size, largest first; prepare_for_replay before every
-  /// replay. A backend that cannot be captured keeps these and is never asked.
+  /// Graphs: fixed addresses for the arguments of decode steps. Call order: init_capture_graph
+  /// once; prepare_for_capture for each captured size, largest first; prepare_for_replay before
+  /// every replay. A backend that cannot be captured keeps these and is never asked.
   virtual bool supports_graphs() const { return false; }
 
   /// Allocates the fixed buffers; `batch_sizes` (rows, ascending) and max_seq_len bound them.
@@ -69,6 +69,12 @@ struct AttentionShape {
   Device device;
   std::int32_t sliding_window = 0;  ///< tokens that a query sees at most, the last ones; 0: all
   float softcap = 0;                ///< logits become softcap * tanh(logit / softcap); 0: off
+  /// The window of each layer, in place of sliding_window; empty: that one in all layers.
+  std::vector<std::int32_t> layer_windows = {};
+
+  std::int32_t window_of(std::int64_t layer) const;
+  /// Of all layers; 0 if one of them sees everything.
+  std::int32_t widest_window() const;
 };
 
 /// `name`: "auto", one of attention_backend_names(), or "prefill,decode" of two of them. The same

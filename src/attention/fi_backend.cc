@@ -15,11 +15,13 @@ using kernels::WorkItem;
 /// A plan of more workers than this is not made; streams with more threads leave some idle.
 constexpr std::int32_t kMaxWorkers = 256;
 
+/// One plan serves all layers: that of the widest window names every split that a narrower one
+/// sees, and those that it does not see cost nothing.
 kernels::AttentionPlanShape plan_shape(const AttentionShape& shape, std::int32_t num_workers) {
   return {.num_heads = shape.num_heads,
           .num_kv_heads = shape.num_kv_heads,
           .head_dim = shape.head_dim,
-          .window_tokens = shape.sliding_window,
+          .window_tokens = shape.widest_window(),
           .num_workers = num_workers};
 }
 
@@ -112,7 +114,7 @@ void FiBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwar
                              .kv_last_page_len = metadata.kv_last_page_len,
                              .plan = metadata.plan,
                              .scale = shape_.scale,
-                             .window_tokens = shape_.sliding_window,
+                             .window_tokens = shape_.window_of(layer),
                              .softcap = shape_.softcap,
                              .out = out},
                             workspace, ctx.stream);

@@ -13,8 +13,8 @@
 namespace minisgl {
 
 /// Arguments of one step. All arrays are i32; the views lie in the block that the metadata holds.
-/// Source: mini-sglang attention/fi.py, FIMetadata; pages of page_size where upstream makes pages of
-/// one token.
+/// Source: mini-sglang attention/fi.py, FIMetadata; pages of page_size where upstream makes pages
+/// of one token.
 struct FiMetadata final : AttentionMetadata {
   explicit FiMetadata(ArgumentPool::Lease block) : block(std::move(block)) {}
   /// Of arrays that somebody else owns.

@@ -46,7 +46,7 @@ void RefBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwa
                                    .cache_seqlens = metadata.cache_seqlens,
                                    .page_table = metadata.page_table,
                                    .scale = shape_.scale,
-                                   .window_tokens = shape_.sliding_window,
+                                   .window_tokens = shape_.window_of(layer),
                                    .softcap = shape_.softcap,
                                    .max_seqlen_q = metadata.max_seqlen_q,
                                    .max_seqlen_k = metadata.max_seqlen_k,

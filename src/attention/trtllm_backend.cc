@@ -81,7 +81,7 @@ void TrtllmBackend::forward(TensorView q, std::int64_t layer, TensorView out, Fo
                             .cache_seqlens = metadata.seq_lens,
                             .page_table = metadata.block_tables,
                             .scale = shape_.scale,
-                            .window_tokens = shape_.sliding_window,
+                            .window_tokens = shape_.window_of(layer),
                             .softcap = shape_.softcap,
                             .max_seqlen_q = metadata.max_q_len,
                             .max_seqlen_k = metadata.max_kv_len,

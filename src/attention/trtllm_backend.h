@@ -27,8 +27,8 @@ struct TrtllmMetadata final : AttentionMetadata {
   ArgumentPool::Lease block;
 };
 
-/// Pages have 16, 32 or 64 tokens, as in TensorRT-LLM: see supported_page_size(). The workspace that
-/// its kernels want is scratch memory of the step.
+/// Pages have 16, 32 or 64 tokens, as in TensorRT-LLM: see supported_page_size(). The workspace
+/// that its kernels want is scratch memory of the step.
 class TrtllmBackend final : public AttentionBackend {
  public:
   /// Throws Error for other page sizes.

@@ -9,8 +9,8 @@
 
 namespace minisgl {
 
-/// "Loading weights  [=======>      ]  54 %  52 MB of 98 MB", redrawn in place on standard error and
-/// wiped at the end; silent when standard error is not a terminal. Not thread-safe.
+/// "Loading weights  [=======>      ]  54 %  52 MB of 98 MB", redrawn in place on standard error
+/// and wiped at the end; silent when standard error is not a terminal. Not thread-safe.
 class ProgressBar {
  public:
   explicit ProgressBar(std::string label);

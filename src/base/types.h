@@ -1,4 +1,4 @@
-// The ids that travel through the engine. Two kinds of number that must not be mixed up are two types.
+// The ids that travel through the engine. Numbers that must not be mixed up are of two types.
 
 #pragma once
 

@@ -40,8 +40,8 @@ struct Request {
   RowId row{-1};
   PrefixHandle prefix;
 
-  /// A step that computes tokens [cached_len, device_len) was launched. What is next: the rest of the
-  /// prompt, or one token after it. Source: mini-sglang core.py complete_one().
+  /// A step that computes tokens [cached_len, device_len) was launched. What is next: the rest of
+  /// the prompt, or one token after it. Source: mini-sglang core.py complete_one().
   void complete_step() {
     cached_len = device_len;
     device_len = std::max(prompt_len, cached_len + 1);

@@ -90,10 +90,10 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
   check(config_.prefill_budget_tokens >= 1, "--max-prefill-length must be at least 1");
   const std::int64_t context =
       config_.max_seq_len > 0 ? config_.max_seq_len : m.max_position_embeddings;
-  if (context > m.max_position_embeddings)
+  if (context > m.longest_context())
     throw Error("--max-seq-len-override " + std::to_string(context) +
-                " is longer than the model's context of " +
-                std::to_string(m.max_position_embeddings) + " tokens");
+                " is longer than the model's context of " + std::to_string(m.longest_context()) +
+                " tokens");
 
   config_.page_size = supported_page_size(config_.attention_backend, config_.page_size);
   KvPoolConfig pool{.num_layers = static_cast<std::int32_t>(m.num_layers),
@@ -131,7 +131,8 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                        .page_size = config_.page_size,
                                        .max_seq_len_tokens = limits_.max_seq_len,
                                        .max_rows = max_rows_,
-                                       .device = kCpu});
+                                       .device = kCpu,
+                                       .layer_windows = m.layer_windows});
   stream_ = std::make_unique<CpuStream>(config_.num_threads);
   scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes());
   logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32, {.lazy = true});

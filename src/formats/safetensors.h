@@ -40,8 +40,8 @@ class SafetensorsFile {
 
 /// All tensors of a checkpoint folder: those that model.safetensors.index.json lists, out of the
 /// shards that it names and no other file; without an index model.safetensors, or, when there is no
-/// such file, all of every *.safetensors file (consolidated.safetensors, Mistral's second copy, only
-/// when alone).
+/// such file, all of every *.safetensors file (consolidated.safetensors, Mistral's second copy,
+/// only when alone).
 /// Throws Error naming a shard that is missing, a tensor missing from its shard, or one that is
 /// in two files; or saying what the folder has instead of safetensors files.
 class SafetensorsFolder {

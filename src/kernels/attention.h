@@ -27,8 +27,8 @@ struct PagedAttentionArgs {
 };
 
 /// out[t, h] = softmax(scale * q[t, h] . K) V over the keys that t may see: query i of row b (of n)
-/// sees keys 0 .. cache_seqlens[b] - n + i, or the last window_tokens of them; keys that it does not
-/// see are not added, whatever they hold. Query head h reads KV head h / (q_heads / kv_heads).
+/// sees keys 0 .. cache_seqlens[b] - n + i, or the last window_tokens of them; keys that it does
+/// not see are not added, whatever they hold. Query head h reads KV head h / (q_heads / kv_heads).
 /// head_dim is any multiple of 8 up to 256. Keys and values are f32, bf16 or f16, widened when they
 /// are read; all arithmetic is f32, in the order that kernels/attention_tiles.h tells.
 ///

@@ -24,11 +24,11 @@ struct AttentionPlanRow {
   std::int32_t num_keys = 0;  ///< the new tokens included
 };
 
-/// Fields of a work item: `kRow, kKvHead, kBlock` name a block of up to kAttentionRows (token, query
-/// head) pairs of one KV head of one row; `kSplitBegin, kSplitEnd` the fixed splits of 512 keys that
-/// it is computed against. `kState` is -1 if these are all that the block sees, and its output is
-/// written; else the number of the first state of the block (its pairs one after the other, for each
-/// of them its splits), from which a merge makes the output.
+/// Fields of a work item: `kRow, kKvHead, kBlock` are a block of up to kAttentionRows (token, query
+/// head) pairs of one KV head of one row; `kSplitBegin, kSplitEnd` the fixed splits of 512 keys
+/// that it is computed against. `kState` is -1 if these are all that the block sees, and its output
+/// is written; else the number of the first state of the block (its pairs one after the other, for
+/// each of them its splits), from which a merge makes the output.
 struct WorkItem {
   enum Field { kRow, kKvHead, kBlock, kSplitBegin, kSplitEnd, kState, kNumFields };
 };
@@ -40,7 +40,7 @@ using MergeItem = WorkItem;
 ///   load of an item = tiles of 64 keys * (pairs + a constant for reading the tile)
 ///
 /// A block with many splits is cut into pieces of k splits, with the smallest k that adds at most 8
-/// items for each worker and whose states fit into the workspace; then items are dealt in descending
+/// items for each worker and whose states fit into the workspace; then items are dealt in falling
 /// order of load, each to the worker with the least so far. The result depends on the rows and the
 /// shape alone. A plan says who computes a split, never how: results do not depend on it.
 /// Source: FlashInfer attention/scheduler.cuh (binary search of a chunk size), with fixed splits.
@@ -61,7 +61,7 @@ class AttentionPlanner {
   /// Load of the worker that has most, divided by the mean; for tests and tuning.
   double imbalance() const;
 
-  /// The most items of a plan for `num_rows` rows of `max_queries` tokens each, and the most merges.
+  /// The most items of a plan for `num_rows` rows of `max_queries` tokens each, and most merges.
   static std::int64_t max_items(const AttentionPlanShape& shape, std::int64_t num_rows,
                                 std::int64_t max_queries);
   static std::int64_t max_merges(const AttentionPlanShape& shape);

@@ -25,7 +25,7 @@ struct RaggedAttentionArgs {
   TensorView kv_indptr;         ///< [B + 1] i32, in PAGES: row b's pages are kv_indices[kv[b]] ..
   TensorView kv_indices;        ///< [>= kv_indptr[B]] i32: pages of all rows, one after the other
   TensorView kv_last_page_len;  ///< [B] i32: keys in the last page of each row, 1 .. page_size
-  AttentionPlanView plan;       ///< for these lengths, heads and window
+  AttentionPlanView plan;       ///< for these lengths and heads, and this window or a wider one
   float scale = 0;
   std::int32_t window_tokens = 0;
   float softcap = 0;

@@ -31,8 +31,8 @@ struct SamplingRow {
 /// Logits that are no distribution do not fail: a row with a NaN or a +inf gives the argmax of what
 /// is not NaN, and 0 if all is NaN or -inf.
 ///
-/// Shapes   logits [S, vocab] f32 (not changed; -inf allowed)   rows: S x SamplingRow   tokens [S]
-/// i32 Timing   enqueued on `stream`; `workspace` of sampling_workspace_bytes(); does not allocate.
+/// Shapes   logits [S, vocab] f32 (not changed; -inf allowed), rows S x SamplingRow, tokens [S] i32
+/// Timing   enqueued on `stream`; `workspace` of sampling_workspace_bytes(); does not allocate.
 void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, TensorView workspace,
             Stream& stream);
 /// For as many rows at once as there are threads, but at most 16; with less workspace, down to what

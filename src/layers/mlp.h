@@ -7,7 +7,7 @@ namespace minisgl::layers {
 
 /// down(silu(gate(x)) * up(x)), tensor-parallel over the intermediate dimension.
 ///
-/// Weights  gate_proj, up_proj [intermediate, hidden] (one product), down_proj [hidden, intermediate]
+/// Weights  gate_proj, up_proj [intermediate, hidden] (a product), down_proj [hidden, intermediate]
 /// Source   mini-sglang models/utils.py GatedMLP.
 class GatedMlp {
  public:

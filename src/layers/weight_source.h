@@ -10,8 +10,8 @@
 
 namespace minisgl {
 
-/// The tensors of a checkpoint under their canonical (Hugging Face) names, whatever the file format.
-/// Views into mapped files: host memory, row-major, any storage type.
+/// The tensors of a checkpoint under their canonical (Hugging Face) names, whatever the file
+/// format. Views into mapped files: host memory, row-major, any storage type.
 class WeightSource {
  public:
   virtual ~WeightSource() = default;

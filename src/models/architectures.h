@@ -2,9 +2,18 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 namespace minisgl::models {
+
+/// Which layers have config.json's sliding_window.
+enum class WindowRule : std::uint8_t {
+  kNone,       ///< none, whatever it says
+  kAllLayers,  ///< all
+  kByLayer,    ///< those that layer_types calls sliding_attention; without that list, all from
+               ///< max_window_layers on
+};
 
 struct Architecture {
   std::string_view huggingface;  ///< config.json "architectures"[0]
@@ -14,8 +23,8 @@ struct Architecture {
   /// GGUF files store the rows of q and k heads as pairs (d, d + head_dim / 2): llama.cpp's
   /// converter reorders them for this architecture alone.
   bool gguf_paired_qk_rows = false;
-  /// config.json's sliding_window counts when use_sliding_window is absent.
-  bool sliding_window_by_default = false;
+  WindowRule windows = WindowRule::kNone;
+  bool has_window_switch = false;  ///< windows need use_sliding_window
 };
 
 /// Rows by name; throws Error naming the architecture and the supported ones when there is none.

@@ -2,76 +2,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <nlohmann/json.hpp>
+#include <cmath>
 
-#include "minisgl/error.h"
-#include "models/rope.h"
-#include "testing/tiny_gguf.h"
+#include "models/config_for_test.h"
 
 namespace minisgl::models {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos);
-    return e.what();
-  }
-  return "no error";
-}
-
-fs::path tiny(const std::string& name) { return fs::path(MINISGL_TEST_DATA) / "tiny" / name; }
-
-class ConfigTest : public testing::Test {
- protected:
-  ConfigTest() { fs::create_directories(folder_); }
-  ~ConfigTest() override { fs::remove_all(folder_); }
-
-  /// The config.json of a small Llama, with `changes` (a JSON merge patch: null removes a key).
-  void write_config(const json& changes, const json& removed = json::object()) const {
-    json config = {{"architectures", {"LlamaForCausalLM"}},
-                   {"hidden_size", 64},
-                   {"intermediate_size", 96},
-                   {"num_hidden_layers", 2},
-                   {"num_attention_heads", 4},
-                   {"num_key_value_heads", 2},
-                   {"vocab_size", 100},
-                   {"max_position_embeddings", 256}};
-    config.merge_patch(removed);
-    config.update(changes);  // keeps nulls, unlike a patch
-    write("config.json", config.dump());
-  }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-  ModelConfig read() const { return read_huggingface_config(folder_); }
-  ModelConfig read(const json& changes) const {
-    write_config(changes);
-    return read();
-  }
-  std::string error_of(const json& changes, const json& removed = json::object()) const {
-    write_config(changes, removed);
-    return message_of([this] { read(); });
-  }
-
-  const fs::path folder_ =
-      fs::temp_directory_path() / ("minisgl_config_test_" + std::to_string(::getpid()));
-};
+using testing::IsEmpty;
 
 TEST_F(ConfigTest, BothSpellingsOfTransformersGiveTheSameModel) {
-  for (const char* name :
-       {"llama", "llama-f32", "llama-sharded", "llama-tied", "mistral", "qwen2", "qwen3"}) {
+  for (const char* name : {"llama", "llama-f32", "llama-sharded", "llama-tied", "mistral", "qwen2",
+                           "qwen3", "qwen3-yarn"}) {
     ModelConfig v5 = read_huggingface_config(tiny(name));
     fs::copy_file(tiny(name) / "config.v4.json", folder_ / "config.json",
                   fs::copy_options::overwrite_existing);
@@ -180,8 +125,9 @@ TEST_F(ConfigTest, ReadsAllSpellingsOfRope) {
             (RopeConfig{.kind = RopeKind::kLinear, .factor = 2.0}));
 
   EXPECT_THAT(
-      error_of({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}}),
-      HasSubstr("rope_scaling: rope_type 'yarn' is not supported; supported are default, linear"));
+      error_of({{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}}}}),
+      HasSubstr("rope_scaling: rope_type 'longrope' is not supported; supported are default, "
+                "linear, llama3, yarn, dynamic"));
   EXPECT_THAT(error_of({{"rope_scaling", {{"rope_type", "llama3"}}}}),
               HasSubstr("rope_scaling: factor is missing"));
   EXPECT_THAT(error_of({{"rope_scaling", {{"type", "linear"}, {"factor", 0}}}}),
@@ -192,22 +138,107 @@ TEST_F(ConfigTest, ReadsAllSpellingsOfRope) {
   EXPECT_THAT(error_of({{"rope_theta", "x"}}), HasSubstr("rope_theta is \"x\""));
 }
 
-TEST_F(ConfigTest, ASlidingWindowMattersOnlyWhereItIsUsed) {
-  EXPECT_EQ(error_of({{"sliding_window", 64}}), "no error") << "Llama has none";
-  const json mistral = {"MistralForCausalLM"};
-  EXPECT_EQ(error_of({{"architectures", mistral}, {"sliding_window", nullptr}}), "no error");
-  EXPECT_EQ(error_of({{"architectures", mistral}, {"sliding_window", 256}}), "no error")
-      << "never shorter than the context";
-  EXPECT_THAT(error_of({{"architectures", mistral}, {"sliding_window", 64}}),
-              HasSubstr("sliding_window 64 is not supported"));
-  json qwen = {{"architectures", {"Qwen2ForCausalLM"}},
-               {"sliding_window", 64},
-               {"use_sliding_window", false}};
-  EXPECT_EQ(error_of(qwen), "no error");
-  qwen["use_sliding_window"] = true;
-  EXPECT_THAT(error_of(qwen), HasSubstr("sliding_window 64 is not supported"));
-  qwen["layer_types"] = {"full_attention", "sliding_attention"};
-  EXPECT_THAT(error_of(qwen), HasSubstr("layer_types has \"sliding_attention\""));
+TEST_F(ConfigTest, YarnHasTheDefaultsOfTransformers) {
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  RopeConfig expected{.kind = RopeKind::kYarn, .factor = 4.0, .original_max_position = 256};
+  expected.attention_factor = 0.1 * std::log(4.0) + 1.0;
+  EXPECT_EQ(read({{"rope_scaling", yarn}}).rope, expected) << "the original context is the model's";
+  json change = yarn;
+  change["original_max_position_embeddings"] = 64;
+  change["beta_fast"] = nullptr;
+  change["beta_slow"] = 0;
+  expected.original_max_position = 64;
+  EXPECT_EQ(read({{"rope_parameters", change}}).rope, expected);
+  json old = change;
+  old.erase("rope_type");
+  old["type"] = "yarn";
+  EXPECT_EQ(read({{"rope_scaling", old}}).rope, expected);
+  change["factor"] = nullptr;
+  EXPECT_EQ(read({{"rope_parameters", change}}).rope, expected) << "256 / 64";
+  change["factor"] = 0.5;
+  EXPECT_EQ(read({{"rope_parameters", change}}).rope.attention_factor, 1.0) << "never below 1";
+}
+
+TEST_F(ConfigTest, YarnsAttentionFactorIsGivenOrFollowsFromTheScales) {
+  json yarn = {{"rope_type", "yarn"}, {"factor", 40.0}, {"mscale", 0.707}};
+  const double logarithm = std::log(40.0);
+  const auto factor = [&] { return read({{"rope_scaling", yarn}}).rope.attention_factor; };
+  EXPECT_DOUBLE_EQ(factor(), 0.1 * logarithm + 1.0) << "one scale alone does not count";
+  yarn["mscale_all_dim"] = 1.0;
+  EXPECT_DOUBLE_EQ(factor(), (0.0707 * logarithm + 1.0) / (0.1 * logarithm + 1.0));
+  yarn["mscale_all_dim"] = 0;
+  EXPECT_DOUBLE_EQ(factor(), 0.1 * logarithm + 1.0);
+  yarn["attention_factor"] = 1.25;
+  EXPECT_DOUBLE_EQ(factor(), 1.25);
+  yarn["truncate"] = false;
+  yarn["beta_fast"] = 16;
+  yarn["beta_slow"] = 2;
+  const RopeConfig rope = read({{"rope_scaling", yarn}}).rope;
+  EXPECT_FALSE(rope.truncate);
+  EXPECT_EQ(rope.beta_fast, 16);
+  EXPECT_EQ(rope.beta_slow, 2);
+  yarn["attention_factor"] = -1;
+  EXPECT_THAT(error_of({{"rope_scaling", yarn}}),
+              HasSubstr("attention_factor is -1, expected a positive number"));
+}
+
+TEST_F(ConfigTest, DynamicScalingMakesLongerContextsPossible) {
+  const ModelConfig c = read({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.5}}}});
+  EXPECT_EQ(c.rope,
+            (RopeConfig{.kind = RopeKind::kDynamic, .factor = 2.5, .original_max_position = 256}));
+  EXPECT_EQ(c.max_position_embeddings, 256);
+  EXPECT_EQ(c.longest_context(), 640);
+  EXPECT_EQ(read(json::object()).longest_context(), 256);
+  EXPECT_THAT(error_of({{"rope_scaling", {{"type", "dynamic"}}}}), HasSubstr("factor is missing"));
+  EXPECT_THAT(error_of({{"rope_scaling", {{"type", "dynamic"}, {"factor", 0.5}}}}),
+              HasSubstr("factor is 0.5, expected at least 1"));
+}
+
+TEST_F(ConfigTest, MistralHasOneWindowInAllLayers) {
+  const auto windows = [this](const json& change) {
+    json all = change;
+    all["architectures"] = {"MistralForCausalLM"};
+    all["num_hidden_layers"] = 3;
+    return read(all).layer_windows;
+  };
+  EXPECT_THAT(windows({{"sliding_window", nullptr}}), IsEmpty());
+  EXPECT_THAT(windows({{"sliding_window", 64}}), ElementsAre(64, 64, 64));
+  EXPECT_THAT(windows({{"sliding_window", 256}}), IsEmpty()) << "never shorter than the context";
+  EXPECT_THAT(windows({{"max_position_embeddings", 8192}}), ElementsAre(4096, 4096, 4096))
+      << "transformers' default";
+  EXPECT_THAT(read({{"sliding_window", 64}}).layer_windows, IsEmpty()) << "Llama has none";
+  EXPECT_THAT(error_of({{"architectures", {"MistralForCausalLM"}}, {"sliding_window", -1}}),
+              HasSubstr("sliding_window is -1"));
+}
+
+TEST_F(ConfigTest, QwensWindowsAreOfSomeLayers) {
+  json c = {{"architectures", {"Qwen2ForCausalLM"}},
+            {"num_hidden_layers", 3},
+            {"sliding_window", 64},
+            {"use_sliding_window", false}};
+  EXPECT_THAT(read(c).layer_windows, IsEmpty());
+  c.erase("use_sliding_window");
+  EXPECT_THAT(read(c).layer_windows, IsEmpty());
+  c["use_sliding_window"] = true;
+  EXPECT_THAT(read(c).layer_windows, IsEmpty()) << "the first 28 layers have none";
+  c["max_window_layers"] = 1;
+  EXPECT_THAT(read(c).layer_windows, ElementsAre(0, 64, 64));
+  c["max_window_layers"] = 0;
+  EXPECT_THAT(read(c).layer_windows, ElementsAre(64, 64, 64));
+  c["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
+  EXPECT_THAT(read(c).layer_windows, ElementsAre(0, 64, 0));
+  c["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_THAT(read(c).layer_windows, ElementsAre(0, 64, 0));
+  c["use_sliding_window"] = false;
+  EXPECT_THAT(error_of(c), HasSubstr("layer_types has \"sliding_attention\", but no"));
+  c["layer_types"] = {"full_attention", "chunked_attention", "full_attention"};
+  EXPECT_THAT(error_of(c), HasSubstr("layer_types has \"chunked_attention\"; supported are"));
+  c["layer_types"] = {"full_attention"};
+  EXPECT_THAT(error_of(c), HasSubstr("expected a list of 3 layers"));
+  c.erase("layer_types");
+  c["use_sliding_window"] = true;
+  c["max_window_layers"] = -1;
+  EXPECT_THAT(error_of(c), HasSubstr("max_window_layers is -1, expected a number of layers"));
 }
 
 TEST_F(ConfigTest, SaysWhatIsNotSupported) {
@@ -251,100 +282,6 @@ TEST_F(ConfigTest, SaysWhenThereIsNoConfigOrItIsNotJson) {
   write("config.json", "[]");
   EXPECT_THAT(message_of([this] { read(); }),
               HasSubstr("expected a JSON object, found a JSON arr"));
-}
-
-TEST_F(ConfigTest, AGgufFileSaysTheSameAsTheFolderThatItWasMadeOf) {
-  const std::pair<const char*, const char*> kModels[] = {
-      {"llama", "llama"}, {"llama-tied", "llama"}, {"llama-f32", "llama"},    {"mistral", "llama"},
-      {"qwen2", "qwen2"}, {"qwen3", "qwen3"},      {"llama-sharded", "llama"}};
-  for (const auto& [name, architecture] : kModels) {
-    const fs::path path = folder_ / "m.gguf";
-    testing_util::write_tiny_gguf(tiny(name), architecture, path);
-    ModelConfig expected = read_huggingface_config(tiny(name));
-    ModelConfig actual = read_gguf_config(GgufFile(path));
-    const auto frequencies = rope_inverse_frequencies(expected.rope, expected.head_dim);
-    const auto gguf_frequencies = rope_inverse_frequencies(actual.rope, actual.head_dim);
-    for (std::size_t i = 0; i < frequencies.size(); ++i)
-      EXPECT_NEAR(gguf_frequencies[i], frequencies[i], frequencies[i] * 2e-7) << name << i;
-    EXPECT_EQ(actual.rope.divisors.empty(), expected.rope.kind == RopeKind::kDefault);
-    EXPECT_NEAR(actual.rms_norm_eps, expected.rms_norm_eps, 1e-12);
-    actual.rope = expected.rope;
-    actual.rms_norm_eps = expected.rms_norm_eps;
-    if (std::string(name) == "mistral") expected.architecture = "LlamaForCausalLM";
-    EXPECT_EQ(actual, expected) << name;
-  }
-}
-
-class GgufConfigTest : public ConfigTest {
- protected:
-  /// A small llama; `change` may add keys to it.
-  std::string gguf_error(const std::function<void(testing_util::GgufWriter&)>& change,
-                         const std::string& without = "", std::uint64_t hidden = 8) const {
-    testing_util::GgufWriter out;
-    out.text("general.architecture", "llama");
-    const std::pair<const char*, std::uint32_t> kSizes[] = {
-        {"block_count", 1},          {"embedding_length", 8},        {"feed_forward_length", 8},
-        {"attention.head_count", 2}, {"attention.head_count_kv", 1}, {"context_length", 64}};
-    for (const auto& [key, value] : kSizes)
-      if (key != without) out.u32(std::string("llama.") + key, value);
-    if (without != "attention.layer_norm_rms_epsilon")
-      out.f32("llama.attention.layer_norm_rms_epsilon", 1e-5F);
-    out.tensor("token_embd.weight", {hidden, 4}, 0, std::string(hidden * 4 * 4, '\0'));
-    change(out);
-    const fs::path path = folder_ / "x.gguf";
-    out.write(path);
-    return message_of([&] { read_gguf_config(GgufFile(path)); });
-  }
-};
-
-TEST_F(GgufConfigTest, SaysWhatIsMissingOrNotSupported) {
-  using Writer = testing_util::GgufWriter;
-  const auto nothing = [](Writer&) {};
-  EXPECT_EQ(gguf_error(nothing), "no error");
-  EXPECT_THAT(gguf_error(nothing, "block_count"),
-              HasSubstr("x.gguf: metadata key 'llama.block_count' is missing"));
-  EXPECT_THAT(gguf_error(nothing, "attention.layer_norm_rms_epsilon"), HasSubstr("is missing"));
-  EXPECT_THAT(gguf_error(nothing, "", 16),
-              HasSubstr("token_embd.weight is [4, 16], expected [vocabulary, 8]"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("split.count", 3); }),
-              HasSubstr("is one of 3 parts; split files are not supported"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.expert_count", 8); }),
-              HasSubstr("llama.expert_count is 8; mixtures of experts are not supported"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.attention.sliding_window", 32); }),
-              HasSubstr("sliding windows are not supported"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.attention.value_length", 8); }),
-              HasSubstr("llama.attention.value_length differs from the key length 4"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.rope.dimension_count", 2); }),
-              HasSubstr("llama.rope.dimension_count is 2, expected the whole head of 4"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.text("llama.rope.scaling.type", "yarn"); }),
-              HasSubstr("llama.rope.scaling.type 'yarn' is not supported; supported are"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.f32("llama.rope.freq_base", -1.0F); }),
-              HasSubstr("expected a positive number"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.tensor("rope_freqs.weight", {1}, 0, "1234"); }),
-              HasSubstr("rope_freqs.weight is f32 [1], expected f32 [2]"));
-}
-
-TEST_F(GgufConfigTest, LinearScalingHasANewAndAnOldKey) {
-  for (const bool is_new : {true, false}) {
-    testing_util::GgufWriter out;
-    EXPECT_EQ(gguf_error([&](testing_util::GgufWriter& w) {
-                if (is_new) {
-                  w.text("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 4);
-                } else {
-                  w.f32("llama.rope.scale_linear", 4);
-                }
-              }),
-              "no error");
-    const ModelConfig c = read_gguf_config(GgufFile(folder_ / "x.gguf"));
-    EXPECT_EQ(c.rope, (RopeConfig{.kind = RopeKind::kLinear, .factor = 4.0}));
-  }
-}
-
-TEST_F(GgufConfigTest, UnknownArchitecturesAreNamed) {
-  testing_util::GgufWriter().text("general.architecture", "gemma3").write(folder_ / "x.gguf");
-  EXPECT_THAT(message_of([this] { read_gguf_config(GgufFile(folder_ / "x.gguf")); }),
-              HasSubstr("x.gguf: architecture 'gemma3' is not supported; supported are llama, "
-                        "qwen2, qwen3"));
 }
 
 }  // namespace

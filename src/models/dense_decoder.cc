@@ -42,7 +42,8 @@ class DenseDecoder final : public Model {
   DenseDecoder(const layers::Weights& w, const ModelConfig& c, std::int64_t num_positions)
       : config_(c),
         rope_table_(
-            kernels::make_rope_table(rope_inverse_frequencies(c.rope, c.head_dim), num_positions)),
+            kernels::make_rope_table(rope_inverse_frequencies(c.rope, c.head_dim, num_positions),
+                                     num_positions, static_cast<float>(c.rope.attention_factor))),
         embed_(w.scope("model.embed_tokens"), c.vocab_size, c.hidden_size),
         norm_(w.scope("model.norm"), c.hidden_size, c.rms_norm_eps),
         head_(c.tie_word_embeddings ? std::make_unique<layers::LmHead>(embed_)

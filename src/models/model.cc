@@ -4,6 +4,7 @@
 #include "models/architectures.h"
 #include "models/config.h"
 #include "models/dense_decoder.h"
+#include "models/gguf_config.h"
 #include "models/weight_source.h"
 
 namespace minisgl {

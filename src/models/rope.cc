@@ -1,7 +1,9 @@
 #include "models/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "base/check.h"
 
@@ -21,21 +23,66 @@ double llama3_scaled(double frequency, const RopeConfig& rope) {
   return (1.0 - kept) * frequency / rope.factor + kept * frequency;
 }
 
+/// Dimensions between which yarn goes from kept to divided frequencies. They need not be in
+/// ascending order.
+struct YarnRamp {
+  YarnRamp(const RopeConfig& rope, std::int64_t head_dim) {
+    const auto dims = static_cast<double>(head_dim);
+    // The dimension whose wave the original context holds `turns` times.
+    const auto dimension = [&](double turns) {
+      const double wavelength = static_cast<double>(rope.original_max_position) / turns;
+      return dims * std::log(wavelength / (2.0 * std::numbers::pi)) / (2.0 * std::log(rope.theta));
+    };
+    low = dimension(rope.beta_fast);
+    high = dimension(rope.beta_slow);
+    if (rope.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, dims - 1.0);
+    if (low == high) high += 0.001;
+  }
+  double divided(std::int64_t i) const {
+    return std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+  }
+  double low, high;
+};
+
+double dynamic_theta(const RopeConfig& rope, std::int64_t head_dim, std::int64_t max_seq_len) {
+  if (max_seq_len <= rope.original_max_position || head_dim <= 2) return rope.theta;
+  const double stretch =
+      static_cast<double>(max_seq_len) / static_cast<double>(rope.original_max_position);
+  const auto dims = static_cast<double>(head_dim);
+  return rope.theta * std::pow(rope.factor * stretch - (rope.factor - 1.0), dims / (dims - 2.0));
+}
+
 }  // namespace
 
-std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t head_dim) {
+std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t head_dim,
+                                            std::int64_t max_seq_len) {
   check(head_dim > 0 && head_dim % 2 == 0, "rope needs an even head_dim, not ", head_dim);
   const std::int64_t count = head_dim / 2;
   check(rope.divisors.empty() || static_cast<std::int64_t>(rope.divisors.size()) == count,
         "rope has ", rope.divisors.size(), " divisors, expected head_dim / 2 = ", count);
+  double theta = rope.theta;
+  if (rope.kind == RopeKind::kDynamic) theta = dynamic_theta(rope, head_dim, max_seq_len);
+  std::optional<YarnRamp> yarn;
+  if (rope.kind == RopeKind::kYarn) yarn.emplace(rope, head_dim);
   std::vector<float> result;
   for (std::int64_t i = 0; i < count; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
-    double frequency = std::pow(rope.theta, exponent);
+    double frequency = std::pow(theta, exponent);
     switch (rope.kind) {
-      case RopeKind::kDefault: break;
+      case RopeKind::kDefault:
+      case RopeKind::kDynamic: break;
       case RopeKind::kLinear: frequency /= rope.factor; break;
       case RopeKind::kLlama3: frequency = llama3_scaled(frequency, rope); break;
+      case RopeKind::kYarn: {
+        const double divided = yarn->divided(i);
+        frequency = frequency / rope.factor * divided + frequency * (1.0 - divided);
+        break;
+      }
     }
     if (!rope.divisors.empty()) frequency /= rope.divisors[static_cast<std::size_t>(i)];
     result.push_back(static_cast<float>(frequency));

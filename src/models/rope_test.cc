@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "formats/safetensors.h"
@@ -40,10 +41,53 @@ TEST(RopeTest, Llama3KeepsShortWavesStretchesLongOnesAndMixesBetween) {
   }
 }
 
+void expect_frequencies(const RopeConfig& rope, std::int64_t head_dim, std::int64_t max_seq_len,
+                        const std::map<std::size_t, double>& expected) {
+  const std::vector<float> actual = rope_inverse_frequencies(rope, head_dim, max_seq_len);
+  for (const auto& [i, value] : expected) EXPECT_NEAR(actual.at(i), value, value * 1e-6) << i;
+}
+
+// Expected values: transformers 5.24, in f32, for the scaling that Qwen3 recommends.
+TEST(RopeTest, YarnKeepsShortWavesStretchesLongOnesAndMixesBetween) {
+  RopeConfig rope{
+      .theta = 1e6, .kind = RopeKind::kYarn, .factor = 4.0, .original_max_position = 32768};
+  expect_frequencies(rope, 128, 0,
+                     {{0, 1.0},
+                      {23, 6.978305988e-03},
+                      {24, 5.375321489e-03},
+                      {30, 1.064360957e-03},
+                      {35, 2.462583943e-04},
+                      {39, 6.490394298e-05},
+                      {40, 4.445698505e-05},
+                      {63, 3.102344408e-07}});
+  rope.truncate = false;
+  rope.beta_fast = 16;
+  rope.beta_slow = 2;
+  expect_frequencies(rope, 128, 0,
+                     {{24, 5.623413250e-03},
+                      {30, 1.157093560e-03},
+                      {35, 1.894901943e-04},
+                      {39, 5.516835517e-05},
+                      {40, 4.445698505e-05}});
+}
+
+// Expected values: transformers 5.24 with seq_len 8192.
+TEST(RopeTest, DynamicIsPlainUpToTheOriginalContextAndStretchedForMore) {
+  const RopeConfig rope{.kind = RopeKind::kDynamic, .factor = 2.0, .original_max_position = 4096};
+  for (const std::int64_t length : {0, 100, 4096})
+    EXPECT_EQ(rope_inverse_frequencies(rope, 128, length), rope_inverse_frequencies({}, 128));
+  expect_frequencies(rope, 128, 8192,
+                     {{0, 1.0},
+                      {1, 8.509942889e-01},
+                      {20, 3.967646509e-02},
+                      {40, 1.574221649e-03},
+                      {63, 3.849273344e-05}});
+}
+
 // Oracle: transformers (golden.safetensors: rope_inv_freq, after scaling). It computes in f32.
 TEST(RopeTest, MatchesTransformersOnTheTinyModels) {
-  for (const char* name :
-       {"llama", "llama-f32", "llama-sharded", "llama-tied", "mistral", "qwen2", "qwen3"}) {
+  for (const char* name : {"llama", "llama-f32", "llama-sharded", "llama-tied", "mistral", "qwen2",
+                           "qwen3", "qwen3-yarn"}) {
     const auto folder = std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / name;
     const ModelConfig config = read_huggingface_config(folder);
     const SafetensorsFile golden(folder / "golden.safetensors");
@@ -54,6 +98,9 @@ TEST(RopeTest, MatchesTransformersOnTheTinyModels) {
       const float want = expected.as<float>()[i];
       EXPECT_NEAR(actual[i], want, want * 1e-6F) << name << " " << i;
     }
+    std::ifstream json(folder / "golden.json");
+    EXPECT_NEAR(config.rope.attention_factor,
+                nlohmann::json::parse(json)["rope_attention_scaling"].get<double>(), 1e-12);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "testing/golden.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -15,8 +16,7 @@ using testing_util::ScheduledRun;
 class TinyModelTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
-  const std::filesystem::path folder =
-      std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
+  const std::filesystem::path folder = testing_util::tiny_model(GetParam());
   const nlohmann::json golden = testing_util::read_json(folder / "golden.json");
   std::vector<std::vector<std::uint64_t>> hashes;  // of the first configuration
   for (const RunConfig& config :
@@ -53,8 +53,7 @@ TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
 }
 
 TEST_P(TinyModelTest, TheOtherSpellingOfTheConfigurationGivesTheSameLogits) {
-  const std::filesystem::path folder =
-      std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
+  const std::filesystem::path folder = testing_util::tiny_model(GetParam());
   const std::filesystem::path copy =
       std::filesystem::path(testing::TempDir()) / ("v4-" + GetParam());
   std::filesystem::remove_all(copy);
@@ -78,7 +77,7 @@ TEST_P(TinyModelTest, TheOtherSpellingOfTheConfigurationGivesTheSameLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TinyModelTest,
                          testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
-                                         "qwen3"),
+                                         "mistral", "qwen2", "qwen3", "qwen3-yarn"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -226,8 +226,8 @@ MINISGL_INLINE Vec exp(Vec x) {
 #endif
 }
 
-/// tanh(x): a polynomial below 0.625, else from exp(2 |x|) (coefficients: Moshier, Cephes, tanhf.c).
-/// At most 3 units in the last place; NaN for NaN.
+/// tanh(x): a polynomial below 0.625, else from exp(2 |x|) (coefficients: Moshier, Cephes,
+/// tanhf.c). At most 3 units in the last place; NaN for NaN.
 MINISGL_INLINE Vec tanh(Vec x) {
   const VecU sign = reinterpret_cast<VecU>(x) & 0x80000000U;
   const Vec a = reinterpret_cast<Vec>(reinterpret_cast<VecU>(x) ^ sign);

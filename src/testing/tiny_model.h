@@ -1,0 +1,44 @@
+// The small checkpoints of tests/data/tiny.
+
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "testing/gzip.h"
+
+namespace minisgl::testing_util {
+
+/// A checkpoint's folder. One with compressed files is unpacked, once a process, to a temporary
+/// folder that is removed at exit.
+inline std::filesystem::path tiny_model(const std::string& name) {
+  namespace fs = std::filesystem;
+  struct Unpacked {
+    ~Unpacked() {
+      std::error_code ignored;
+      fs::remove_all(root, ignored);
+    }
+    const fs::path root =
+        fs::temp_directory_path() / ("minisgl_tiny_" + std::to_string(::getpid()));
+  };
+  static const Unpacked unpacked;
+  const fs::path packed = fs::path(MINISGL_TEST_DATA) / "tiny" / name;
+  if (!fs::exists(packed / "model.safetensors.gz")) return packed;
+  const fs::path folder = unpacked.root / name;
+  if (fs::exists(folder)) return folder;
+  fs::create_directories(folder);
+  for (const auto& entry : fs::directory_iterator(packed)) {
+    const fs::path& file = entry.path();
+    if (file.extension() == ".gz") {
+      std::ofstream(folder / file.stem(), std::ios::binary) << read_gzip(file);
+    } else {
+      fs::copy(file, folder / file.filename());
+    }
+  }
+  return folder;
+}
+
+}  // namespace minisgl::testing_util
