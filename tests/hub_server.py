@@ -107,6 +107,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_) -> None:
         pass
 
+    def do_HEAD(self) -> None:
+        """What the hub's own package asks for before it fetches."""
+        self.do_GET()
+
     def do_GET(self) -> None:
         url = urllib.parse.urlsplit(self.path)
         path = urllib.parse.unquote(url.path)
@@ -120,7 +124,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if path.startswith("/api/v1/models/"):
             return self.modelscope(path.removeprefix("/api/v1/models/"), query)
         if path.startswith("/api/models/"):
-            repo, _, revision = path.removeprefix("/api/models/").partition("/revision/")
+            rest = path.removeprefix("/api/models/")
+            if "/tree/" in rest:
+                return self.tree(rest.partition("/tree/")[0], token)
+            repo, _, revision = rest.partition("/revision/")
             return self.listing(repo, revision, token)
         repo, _, rest = path.lstrip("/").partition("/resolve/")
         revision, _, name = rest.partition("/")
@@ -154,15 +161,35 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self.fail(404, "RevisionNotFound")
         self.send(200, json.dumps(repo.listing(self.hub.sizes)).encode())
 
+    def tree(self, name: str, token: str | None) -> None:
+        """The list of files that the hub's own package asks for."""
+        repo = self.allowed(name, token)
+        if repo is None:
+            return
+        entries = []
+        for path, data in repo.files.items():
+            entry = {"type": "file", "path": path, "size": len(data), "oid": git_hash(data)}
+            if len(data) >= 1000:
+                entry["lfs"] = {"oid": sha256(data), "size": len(data), "pointerSize": 130}
+            entries.append(entry)
+        self.send(200, json.dumps(entries).encode())
+
     def resolve(self, name: str, revision: str, path: str, token: str | None) -> None:
         repo = self.allowed(name, token)
         if repo is None:
             return
-        if revision != repo.commit or path not in repo.files:
+        if revision not in repo.revisions or path not in repo.files:
             return self.fail(404, "EntryNotFound")
-        if len(repo.files[path]) < 1000:
+        data = repo.files[path]
+        if self.command == "HEAD" and len(data) < 1000:
+            return self.send(200, data, X_Repo_Commit=repo.commit, ETag=f'"{git_hash(data)}"')
+        if len(data) < 1000:
             return self.send_file(repo, path)
-        self.send(302, b"", Location=f"{self.hub.cdn_url}/{name}//{urllib.parse.quote(path)}?sig=1")
+        self.send(
+            302, b"", X_Repo_Commit=repo.commit, X_Linked_ETag=f'"{sha256(data)}"',
+            X_Linked_Size=str(len(data)),
+            Location=f"{self.hub.cdn_url}/{name}//{urllib.parse.quote(path)}?sig=1",
+        )  # fmt: skip
 
     # ModelScope
 
@@ -233,4 +260,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)

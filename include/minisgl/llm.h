@@ -15,7 +15,7 @@ namespace minisgl {
 
 /// What can be chosen when a model is loaded. The defaults suit a CPU.
 struct LlmOptions {
-  std::string model;              ///< a GGUF file, or a Hugging Face folder
+  std::string model;              ///< a GGUF file, a Hugging Face folder, or "org/name"
   int num_threads = 0;            ///< 0: one for each processor that the process may use
   std::string compute = "exact";  ///< "exact": activations and KV cache are f32
   std::string simd = "auto";      ///< "plain", "avx2", "avx512"

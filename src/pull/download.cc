@@ -87,14 +87,17 @@ fs::path unfinished(const FileDownload& file) { return file.blob.string() + ".in
 /// The part of a file that is there, and the digest of it.
 class Part {
  public:
-  explicit Part(const FileDownload& file)
+  Part(const FileDownload& file, const HttpClient& http)
       : path_(unfinished(file)),
         size_(file.file.size),
         kind_(file.file.kind),
         out_(path_, O_RDWR | O_CREAT | O_CLOEXEC) {
     restart_digest();
     std::vector<std::byte> buffer(1 << 20);
-    while (const std::size_t count = out_.read(buffer)) take(std::span(buffer).first(count));
+    while (const std::size_t count = out_.read(buffer)) {
+      take(std::span(buffer).first(count));
+      http.sleep(std::chrono::milliseconds(0));  // gigabytes take seconds: may be stopped
+    }
   }
 
   std::int64_t bytes() const { return bytes_; }
@@ -211,7 +214,7 @@ void download(HttpClient& http, const Source& source, const FileDownload& file,
   const Lock lock(file.lock, http);
   const auto is_there = [&] { return fs::exists(file.blob); };  // another program fetched it
   if (is_there()) return progress.advance(file.file.size - present_bytes(file));
-  Part part(file);
+  Part part(file, http);
   if (part.bytes() > file.file.size) part.restart();
   for (int failures = 0; part.bytes() < file.file.size;) {
     const std::int64_t before = part.bytes();

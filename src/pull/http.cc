@@ -186,8 +186,9 @@ HttpReply HttpClient::get(const Request& request) {
 void HttpClient::sleep(std::chrono::milliseconds time) const {
   constexpr auto kStep = std::chrono::milliseconds(100);
   const auto end = std::chrono::steady_clock::now() + time;
-  while (std::chrono::steady_clock::now() < end) {
+  for (;;) {
     if (stop_ && stop_()) throw Stopped();
+    if (std::chrono::steady_clock::now() >= end) return;
     std::this_thread::sleep_for(
         std::min<std::chrono::nanoseconds>(kStep, end - std::chrono::steady_clock::now()));
   }

@@ -57,7 +57,7 @@ class HttpClient {
   /// has no sink. Gives up when nothing comes for 30 s.
   HttpReply get(const Request& request);
 
-  /// Waits; throws Stopped.
+  /// Waits, at all or not; throws Stopped.
   void sleep(std::chrono::milliseconds time) const;
 
  private:

@@ -42,14 +42,21 @@ json parse_object(const std::string& body, const std::string& what) {
   return parse_json_object({reinterpret_cast<const std::byte*>(body.data()), body.size()}, what);
 }
 
-std::string text_at(const json& object, const char* key) {
+/// A member; null when there is none, or `object` is none.
+const json& at(const json& object, const char* key) {
+  static const json null;
   const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  return found == object.end() ? null : *found;
+}
+
+std::string text_at(const json& object, const char* key) {
+  const json& value = at(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
 }
 
 std::int64_t size_at(const json& object, const char* key) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return found != object.end() && found->is_number_unsigned() ? found->get<std::int64_t>() : -1;
+  const json& value = at(object, key);
+  return value.is_number_unsigned() ? value.get<std::int64_t>() : -1;
 }
 
 bool is_hex(const std::string& text, std::size_t digits) {
@@ -96,15 +103,16 @@ class HuggingFace final : public Source {
     RemoteModel model;
     model.commit = text_at(root, "sha");
     if (!is_hex(model.commit, 40)) throw Error(what + " names no commit");
-    const auto files = root.find("siblings");
-    if (files == root.end() || !files->is_array()) throw Error(what + " lists no files");
-    for (const json& item : *files) {
-      RemoteFile file{.path = text_at(item, "rfilename"), .size = size_at(item, "size")};
-      const auto lfs = item.is_object() ? item.find("lfs") : item.end();
-      if (lfs != item.end() && lfs->is_object()) {
+    const json& files = at(root, "siblings");
+    if (!files.is_array()) throw Error(what + " lists no files");
+    for (const json& item : files) {
+      RemoteFile file;
+      file.path = text_at(item, "rfilename");
+      file.size = size_at(item, "size");
+      if (const json& lfs = at(item, "lfs"); lfs.is_object()) {
         file.kind = Hash::kSha256;
-        file.hash = text_at(*lfs, "sha256");
-        if (const std::int64_t size = size_at(*lfs, "size"); size >= 0) file.size = size;
+        file.hash = text_at(lfs, "sha256");
+        if (const std::int64_t size = size_at(lfs, "size"); size >= 0) file.size = size;
       } else {
         file.kind = Hash::kGitBlob;
         file.hash = text_at(item, "blobId");
@@ -118,13 +126,13 @@ class HuggingFace final : public Source {
                       const std::string& revision) const override {
     const std::string page = endpoint_ + "/" + repo;
     const std::string code = reply.header("x-error-code");
-    const std::string at = revision.empty() ? "" : " at '" + revision + "'";
-    if (code == "GatedRepo" || reply.status == 403) {
+    const std::string where = revision.empty() ? "" : " at '" + revision + "'";
+    if (code == "GatedRepo") {
       return repo + " is gated: ask for access at " + page + ", then " +
              (token_.empty() ? "pull again with a token of that account in HF_TOKEN"
                              : "pull again; the account of this token has no access yet");
     }
-    if (code == "RevisionNotFound") return repo + " has no revision" + at;
+    if (code == "RevisionNotFound") return repo + " has no revision" + where;
     if (reply.status == 401) {
       if (!token_.empty())
         return page +
@@ -133,7 +141,8 @@ class HuggingFace final : public Source {
       return "there is no public model " + page +
              "; for a private one set HF_TOKEN to an access token";
     }
-    if (reply.status == 404) return "there is no model " + page + at;
+    if (reply.status == 403) return page + ": access is denied (HTTP status 403)";
+    if (reply.status == 404) return "there is no model " + page + where;
     return page + ": " + reason_of(reply);
   }
 
@@ -179,14 +188,14 @@ class ModelScope final : public Source {
   RemoteModel parse_listing(const std::string& body) const override {
     const std::string what = endpoint_ + ": the reply about the model";
     const json root = parse_object(body, what);
-    const auto data = root.find("Data");
-    const auto files = data != root.end() && data->is_object() ? data->find("Files") : root.end();
-    if (files == root.end() || files == data->end() || !files->is_array())
-      throw Error(
-          what + " lists no files" +
-          (text_at(root, "Message").empty() ? "" : ": " + in_quotes(text_at(root, "Message"))));
+    const json& data = at(root, "Data");
+    const json& files = at(data, "Files");
+    if (!files.is_array()) {
+      const std::string message = text_at(root, "Message");
+      throw Error(what + " lists no files" + (message.empty() ? "" : ": " + in_quotes(message)));
+    }
     RemoteModel model;
-    for (const json& item : *files) {
+    for (const json& item : files) {
       if (text_at(item, "Type") == "tree") continue;
       add_file(
           model,
