@@ -3,8 +3,7 @@
 // save, so this is the price of padding and copies alone.
 //
 // Both kinds of step run in one engine, because where weights happen to lie in memory makes more
-// difference between two engines than what is measured: a row that brings its token along is not a
-// decode row, and a step of such rows has no graph.
+// difference between two engines than what is measured; its graphs are switched on and off.
 //
 //   graph_overhead_bench MODEL [THREADS [CONTEXT]]
 //
@@ -52,7 +51,7 @@ std::unique_ptr<Engine> make_engine(const Setting& s, const std::string& backend
                                                .graph_max_batch_size = kMaxRows});
 }
 
-/// Steps of `rows` rows, one token each, all at the same position; from a graph or not.
+/// Decode steps of `rows` rows, all at the same position; from a graph or not.
 class Steps {
  public:
   Steps(Engine& engine, std::int32_t rows, std::int32_t context, bool graph)
@@ -68,11 +67,10 @@ class Steps {
   void run_one() {
     Batch batch;
     batch.page_table = &table_;
-    batch.num_rows = rows_;
-    batch.num_decode = graph_ ? rows_ : 0;
+    batch.num_rows = batch.num_decode = rows_;
     for (std::int32_t i = 0; i < rows_; ++i) {
       batch.rows.push_back({RowId{i}, context_ - 1, context_});
-      batch.token_ids.push_back(graph_ ? -1 : 0);
+      batch.token_ids.push_back(-1);
       batch.samples.emplace_back().batch_row = i;
     }
     engine_.launch(batch);
@@ -80,6 +78,7 @@ class Steps {
   }
 
   double seconds_of(int steps) {
+    engine_.graphs()->set_enabled(graph_);
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < steps; ++i) run_one();
     return std::chrono::duration<double>(Clock::now() - start).count() / steps;
@@ -99,7 +98,7 @@ double quantile(std::vector<double> values, double q) {
 
 void compare(const Setting& s, const std::string& backend) {
   const auto engine = make_engine(s, backend);
-  for (const std::int32_t rows : {1, 3, 8}) {
+  for (const std::int32_t rows : {1, 2, 3, 4, 8}) {
     Steps plain(*engine, rows, s.context, false), replayed(*engine, rows, s.context, true);
     const std::int64_t replays = engine->graphs()->stats().replays;
     const int steps = std::max(1, static_cast<int>(kMinSeconds / plain.seconds_of(3)));
@@ -136,7 +135,7 @@ int run(int argc, char** argv) {
   fmt::print("{}, {} threads, context {}, {} pairs\n", s.model, s.threads, s.context, kPairs);
   fmt::print("{:<8} {:>12} {:>11} {:>11} {:>9} {:>9}\n", "backend", "rows        ", "eager us",
              "graph us", "ratio", "IQR");
-  for (const char* backend : {"fa", "fi", "trtllm", "ref"}) compare(s, backend);
+  for (const char* backend : {"ref", "fa", "fi", "trtllm", "fa,fi"}) compare(s, backend);
   return 0;
 }
 

@@ -35,6 +35,11 @@ def test_help_names_every_command(minisgl):
         assert command in text
 
 
+def test_help_lists_the_attention_backends(minisgl):
+    text = " ".join(minisgl("serve", "--help").split())
+    assert "auto, ref, fa, fi, trtllm, or two as PREFILL,DECODE" in text
+
+
 def test_tokenize_and_back(minisgl, sample_model):
     text = "Zwölf Boxkämpfer jagen Viktor 123 über den Sylter Deich. 🫠"
     ids = json.loads(minisgl("tokenize", "--model", sample_model, text=text))

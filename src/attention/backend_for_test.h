@@ -85,6 +85,7 @@ struct World {
   std::vector<float> values;  // keys of all layers, then values of all layers
   std::vector<BFloat16> narrow;
   Batch batch;
+  std::int64_t skipped_queries = 0;  // the batch's first token has the query of this one
 };
 
 /// The step that docs/attention.md draws: pages of 4; lengths 6, 9 and 3, of which 4, 0 and 0 are
@@ -110,8 +111,11 @@ inline std::vector<std::int32_t> values_of(const TensorView& view) {
 
 /// Queries of a batch: the same for every backend.
 inline std::vector<float> queries_of(const World& world) {
-  return testing_util::uniform(
-      world.batch.num_tokens() * world.shape.num_heads * world.shape.head_dim, 5);
+  const std::int64_t width = std::int64_t{world.shape.num_heads} * world.shape.head_dim;
+  std::vector<float> queries =
+      testing_util::uniform((world.skipped_queries + world.batch.num_tokens()) * width, 5);
+  queries.erase(queries.begin(), queries.begin() + world.skipped_queries * width);
+  return queries;
 }
 
 /// Output of a backend for the batch and arguments that it made; the whole step is one task, as in

@@ -109,7 +109,7 @@ class GraphHooksTest : public testing::TestWithParam<Case> {
 
   static constexpr std::int32_t kSizes[] = {1, 2, 4};
   CpuStream stream_{2};
-  ScratchArena scratch_{8 << 20};
+  ScratchArena scratch_{16 << 20};
   AttentionShape shape_;
   PageTable table_;
   KvPool pool_;
@@ -169,11 +169,18 @@ TEST_P(GraphHooksTest, AddressesStayThroughAHundredReplays) {
 }
 
 TEST_P(GraphHooksTest, TheCapturedPageTableHoldsTheLongestContextWhateverThePageSize) {
+  const std::int64_t unit = GetParam().backend == "ref" ? 1 : shape_.page_size;
+  const std::int64_t columns = ceil_div(kMaxTokens, unit);  // rounded up, not down
   int found = 0;
   for (const CapturedBuffer& buffer : backend_->captured_buffers(4)) {
-    if (buffer.name.find("page_table") == std::string::npos) continue;
-    const std::int64_t unit = GetParam().backend == "ref" ? 1 : shape_.page_size;
-    EXPECT_EQ(buffer.view.shape, Shape({4, ceil_div(kMaxTokens, unit)})) << "rounded up, not down";
+    const std::string name = buffer.name.substr(buffer.name.find('.') + 1);
+    if (name == "page_table" || name == "block_tables") {
+      EXPECT_EQ(buffer.view.shape, Shape({4, columns}));
+    } else if (name == "kv_indices") {
+      EXPECT_EQ(buffer.view.shape, Shape({4 * columns}));
+    } else {
+      continue;
+    }
     ++found;
   }
   EXPECT_EQ(found, 1);
@@ -210,7 +217,9 @@ TEST_P(GraphHooksTest, WhatWasNotAnnouncedIsAnError) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, GraphHooksTest,
                          testing::Values(Case{"fa", 1}, Case{"fa", 16}, Case{"fa", 64},
-                                         Case{"ref", 1}, Case{"ref", 16}),
+                                         Case{"ref", 1}, Case{"ref", 16}, Case{"fi", 1},
+                                         Case{"fi", 4}, Case{"fi", 16}, Case{"trtllm", 16},
+                                         Case{"trtllm", 32}, Case{"trtllm", 64}),
                          name_of);
 
 }  // namespace

@@ -53,7 +53,11 @@ void RefBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwa
                                    .out = out};
   args.kv.page_size = 1;
   kernels::check_paged_attention(args);
-  as_cpu(ctx.stream).run([args](ThreadPool&) { kernels::ref::paged_attention_in_order(args); });
+  const ScratchScope scope(ctx.scratch);
+  const TensorView workspace = ctx.scratch.alloc({2, shape_.head_dim}, DType::kF32);
+  as_cpu(ctx.stream).run([args, workspace](ThreadPool&) {
+    kernels::ref::paged_attention_in_order(args, workspace);
+  });
 }
 
 void RefBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,

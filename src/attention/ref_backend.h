@@ -23,7 +23,7 @@ struct RefMetadata final : AttentionMetadata {
   ArgumentPool::Lease block;
 };
 
-/// Slow, on one thread, and allocates: for tests and for finding out which backend is wrong. Gives
+/// Slow, and on one thread: for tests and for finding out which backend is wrong. Gives
 /// the bits of the other backends, from the plainest code: kernels/ref/attention_in_order.cc.
 class RefBackend final : public AttentionBackend {
  public:

@@ -5,27 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <map>
-#include <new>
 #include <set>
 
 #include "attention/backend_for_test.h"
-
-namespace {
-thread_local std::int64_t allocations = 0;
-}  // namespace
-
-// Counts for this thread. The other forms of new call this one. Out of line, so that the compiler
-// does not take the pair for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "testing/count_allocations.h"
 
 namespace minisgl {
 namespace {
@@ -170,9 +154,10 @@ TEST_P(ReplayTest, PreparingAReplayAllocatesNothing) {
   fill_decode_batch(world_, random);
   const auto live = backend_->prepare_metadata(world_.batch, stream_);
   NoWriter writer;
-  const std::int64_t before = allocations;
+  testing_util::AllocationCounter counter(/*own_thread=*/true);
+  counter.start();
   backend_->prepare_for_replay(kBatch, *live, writer, stream_);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(counter.stop(), 0);
   EXPECT_GE(writer.copies, 2);
   stream_.synchronize();
 }

@@ -30,6 +30,8 @@ Lead classify(unsigned char byte) {
   return {.trailing = byte < 0xF4 ? 3 : -1};
 }
 
+}  // namespace
+
 std::size_t ascii_run(std::string_view text, std::size_t pos) {
   const std::size_t begin = pos;
   for (; pos + 8 <= text.size(); pos += 8) {
@@ -40,8 +42,6 @@ std::size_t ascii_run(std::string_view text, std::size_t pos) {
   while (pos < text.size() && static_cast<unsigned char>(text[pos]) < 0x80) ++pos;
   return pos - begin;
 }
-
-}  // namespace
 
 Utf8Char decode_utf8(std::string_view text, std::size_t pos) {
   const auto byte_at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };

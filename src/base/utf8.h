@@ -29,6 +29,9 @@ inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 /// subparts"; Python's and Rust's lossy decoders and WHATWG do the same.
 Utf8Char decode_utf8(std::string_view text, std::size_t pos);
 
+/// How many ASCII characters follow each other from byte `pos` <= text.size().
+std::size_t ascii_run(std::string_view text, std::size_t pos);
+
 /// Whether all of `text` is well-formed UTF-8 (surrogates and code points above U+10FFFF are not).
 bool is_valid_utf8(std::string_view text);
 

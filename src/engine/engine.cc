@@ -162,15 +162,7 @@ std::vector<std::int32_t> Engine::plan_graphs() const {
 }
 
 void Engine::capture_graphs() {
-  if (graph_sizes_.empty()) {
-    log::debug("Graphs are off");
-    return;
-  }
-  if (!attention_->supports_graphs()) {
-    log::info("Graphs are off: the attention backend {} cannot be captured on {}",
-              attention_->name(), to_string(stream_->device()));
-    return;
-  }
+  if (!wants_graphs(graph_sizes_, *attention_, stream_->device())) return;
   const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
   graphs_ = std::make_unique<GraphRunner>(
       GraphRunnerConfig{.batch_sizes = graph_sizes_,

@@ -55,6 +55,20 @@ std::unique_ptr<Graph> emulate_graph(GraphRecording recording) {
                                          std::move(recording.forward));
 }
 
+bool wants_graphs(std::span<const std::int32_t> batch_sizes, const AttentionBackend& attention,
+                  Device device) {
+  if (batch_sizes.empty()) {
+    log::debug("Graphs are off");
+    return false;
+  }
+  if (!attention.supports_graphs()) {
+    log::info("Graphs are off: the attention backend {} cannot be captured on {}", attention.name(),
+              to_string(device));
+    return false;
+  }
+  return true;
+}
+
 GraphRunner::GraphRunner(GraphRunnerConfig config, ForwardContext& context,
                          const PageTable& page_table, TensorView logits, Forward forward)
     : config_(std::move(config)),

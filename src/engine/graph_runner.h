@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,11 @@ struct GraphRunnerConfig {
   RecordGraph record = emulate_graph;
 };
 
+/// Whether there is something to capture: a size, and a backend that can be captured on `device`.
+/// Says in the log why not.
+bool wants_graphs(std::span<const std::int32_t> batch_sizes, const AttentionBackend& attention,
+                  Device device);
+
 /// Where a replay stands, for tests, examples and measurements.
 enum class ReplayPoint : std::uint8_t { kBegin, kRefreshed, kEnd };
 
@@ -105,7 +111,8 @@ class GraphRunner {
 
   /// Decode rows only, and not more than the largest graph has.
   bool can_use(const Batch& batch) const {
-    return !graphs_.empty() && batch.is_decode() && batch.num_rows <= batch_sizes().back();
+    return enabled_ && !graphs_.empty() && batch.is_decode() &&
+           batch.num_rows <= batch_sizes().back();
   }
 
   /// Copies the step's inputs and metadata into the fixed buffers and replays the graph of its
@@ -126,6 +133,8 @@ class GraphRunner {
   /// For tests and examples: no replay copies the buffer `name` any more; "" ends that. Between
   /// steps. Throws Error listing the refreshed buffers if there is none of that name.
   void leave_out(std::string_view name);
+  /// For measurements: steps are eager while graphs are not enabled. Between steps.
+  void set_enabled(bool enabled) { enabled_ = enabled; }
   /// For tests and examples: called by replay().
   void set_observer(std::function<void(ReplayPoint, const Batch&)> observer) {
     observer_ = std::move(observer);
@@ -145,6 +154,7 @@ class GraphRunner {
   std::unique_ptr<GraphChecker> checker_;                  // null: not checked
   std::map<std::int32_t, std::unique_ptr<Graph>> graphs_;  // by number of rows
   std::int64_t pool_bytes_ = 0;
+  bool enabled_ = true;
   std::function<void(ReplayPoint, const Batch&)> observer_;
   std::atomic<std::int64_t> replays_{0}, eager_steps_{0}, eager_decode_steps_{0};
   std::atomic<std::int64_t> real_rows_{0}, padding_rows_{0};

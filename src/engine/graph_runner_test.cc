@@ -298,8 +298,19 @@ TEST_F(GraphRunnerTest, ObserversSeeTheStepsOfAReplayInOrder) {
 }
 
 TEST_F(GraphRunnerTest, StepsAreEagerOnceTheGraphsAreDestroyed) {
-  make({});
+  int alive = 0;
+  struct Nothing final : Graph {
+    explicit Nothing(int& count) : alive(count) { ++alive; }
+    ~Nothing() override { --alive; }
+    void replay(Stream&) override {}
+    int& alive;
+  };
+  GraphRunnerConfig config;
+  config.record = [&](const GraphRecording&) { return std::make_unique<Nothing>(alive); };
+  make(std::move(config));
+  EXPECT_EQ(alive, 4);
   runner_->destroy();
+  EXPECT_EQ(alive, 0) << "a graph may hold a communicator's collectives";
   EXPECT_FALSE(runner_->can_use(decode(2)));
   Batch batch = decode(3);
   runner_->pad_batch(batch);
@@ -313,6 +324,46 @@ TEST_F(GraphRunnerTest, WhatCannotBeCapturedIsAnError) {
               HasSubstr("need as many rows of logits, not 20"));
   backend_.capturable = false;
   EXPECT_THAT(error_of([&] { make({}); }), HasSubstr("made_up cannot be captured in a graph"));
+}
+
+TEST_F(GraphRunnerTest, GraphsAreTurnedOffForABackendThatCannotBeCapturedAndTheLogSaysSo) {
+  const std::vector<std::int32_t> sizes = {1, 2};
+  EXPECT_TRUE(wants_graphs(sizes, backend_, kCpu));
+  EXPECT_FALSE(wants_graphs({}, backend_, kCpu));
+  backend_.capturable = false;
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(wants_graphs(sizes, backend_, kCpu));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("Graphs are off: the attention backend made_up cannot be captured on cpu"));
+
+  // `ref` looks at lengths on the host: on a GPU a graph would keep those of its capture.
+  AttentionShape shape{.num_heads = 2,
+                       .num_kv_heads = 1,
+                       .head_dim = 16,
+                       .scale = 1,
+                       .max_seq_len_tokens = 32,
+                       .max_rows = 2,
+                       .device = kCpu};
+  EXPECT_TRUE(wants_graphs(sizes, *make_attention_backend("ref", shape), shape.device));
+  EXPECT_TRUE(wants_graphs(sizes, *make_attention_backend("ref,fa", shape), shape.device));
+  shape.device = {DeviceKind::kCuda, 0};
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(wants_graphs(sizes, *make_attention_backend("ref", shape), shape.device));
+  EXPECT_FALSE(wants_graphs(sizes, *make_attention_backend("fa,ref", shape), shape.device));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("the attention backend fa,ref cannot be captured on cuda:0"));
+}
+
+TEST_F(GraphRunnerTest, StepsAreEagerWhileGraphsAreNotEnabled) {
+  make({});
+  runner_->set_enabled(false);
+  EXPECT_FALSE(runner_->can_use(decode(2)));
+  Batch batch = decode(3);
+  runner_->pad_batch(batch);
+  EXPECT_EQ(batch.rows.size(), 3U);
+  runner_->set_enabled(true);
+  EXPECT_EQ(pad_and_replay(3).size(), 3U);
+  EXPECT_EQ(runner_->stats().replays, 1);
 }
 
 TEST_F(GraphRunnerTest, AStepThatWasNotPaddedOrIsNotSampledThroughoutHasNoGraph) {

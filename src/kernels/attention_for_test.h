@@ -136,7 +136,11 @@ class Sequences {
     args.out = out;
     switch (how) {
       case How::kOracle: ref::paged_attention(args); break;
-      case How::kInOrder: ref::paged_attention_in_order(args); break;
+      case How::kInOrder: {
+        const Tensor workspace({2, heads_.dim}, DType::kF32);
+        ref::paged_attention_in_order(args, workspace);
+        break;
+      }
       case How::kRagged: run_ragged(args, stream); break;
       case How::kPaged: {
         const Tensor workspace(

@@ -62,6 +62,8 @@ TEST(RadixCacheTest, EvictionSparesTheLockedPrefixOfASplitNode) {
 
 // CASES KV-3.
 TEST(RadixCacheTest, ALockCoversTheMatchedNodeItselfAndAPartialMatchSplitsFirst) {
+  // [1 2 3 4 5 6]   match [1 2 3 9], lock    [1 2 3]* -> [4 5 6]     * locked
+  //                 evict 3, insert [.. 7 8] [1 2 3]* -> [7 8]
   RadixCache cache(1);
   cache.insert(Ids{1, 2, 3, 4, 5, 6}, pages({1, 2, 3, 4, 5, 6}));
   const PrefixMatch match = cache.match(Ids{1, 2, 3, 9});
@@ -81,6 +83,7 @@ TEST(RadixCacheTest, ALockCoversTheMatchedNodeItselfAndAPartialMatchSplitsFirst)
 
 // CASES KV-3, page size 2: three shared tokens are one shared page.
 TEST(RadixCacheTest, SharedTokensThatDoNotFillAPageDoNotMatch) {
+  // [1 2|3 4|5 6]   match [1 2|3 9], lock    [1 2]* -> [3 4|5 6]
   RadixCache cache(2);
   cache.insert(Ids{1, 2, 3, 4, 5, 6}, pages({1, 2, 3}));
   const PrefixMatch match = cache.match(Ids{1, 2, 3, 9});
@@ -108,6 +111,8 @@ TEST(RadixCacheTest, InsertionTakesWholePagesOnly) {
 }
 
 TEST(RadixCacheTest, EvictsTheLeastRecentlyUsedAndTheEndOfAPrefixBeforeItsBeginning) {
+  // [1 2 3]  used last      evict 2    [1 2 3]     evict 1   [1 2]    evict 2   [4]
+  // [4 5 6]                            [4]  used             [4]
   RadixCache cache(1);
   cache.insert(Ids{1, 2, 3}, pages({1, 2, 3}));
   cache.insert(Ids{4, 5, 6}, pages({4, 5, 6}));
@@ -130,6 +135,8 @@ TEST(RadixCacheTest, AParentThatLosesItsLastChildIsEvictedNext) {
 }
 
 TEST(RadixCacheTest, AHandleKeepsItsMeaningWhenItsNodeIsSplitUnderALock) {
+  // [1 2 3 4]*   insert [1 2 8]   [1 2]* -> [3 4]*     evict 1, unlock   [1 2] -> [3 4]
+  //                                      -> [8]
   RadixCache cache(1);
   const PrefixHandle whole = cache.insert(Ids{1, 2, 3, 4}, pages({1, 2, 3, 4})).handle;
   cache.lock(whole);

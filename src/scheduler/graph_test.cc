@@ -181,6 +181,7 @@ TEST_P(GraphTest, ShrinkingBatchesLeaveEveryPageOfAFullPoolAsEagerStepsDo) {
                      .graph_sizes = std::move(sizes),
                      .check_graphs = true};
     config.on_step = [&](const Engine& engine, const Batch& batch) {
+      check_padding(batch, engine.limits().dummy_loc());
       seen.checksums.push_back(checksum(engine));
       seen.dummy_untouched &= dummy_page_is_untouched(engine);
       if (!batch.is_decode()) return;
@@ -260,6 +261,9 @@ TEST_P(GraphTest, RequestsThatComeAndGoGetTheSameBitsAsWithoutGraphs) {
       config.max_running = 13;
       config.graph_max = 12;
       config.check_graphs = true;
+      config.on_step = [overlap](const Engine& engine, const Batch& batch) {
+        if (!overlap) check_padding(batch, engine.limits().dummy_loc());  // else the table goes on
+      };
       SCOPED_TRACE(testing_util::describe(config));
       ScheduledRun run(model(), config);
       Random when(++seed);
@@ -291,6 +295,41 @@ TEST(GraphOptionsTest, GraphsAreOffByDefaultAndWithAMaximumOfZero) {
   ScheduledRun off(tiny("qwen3"), {.graph_max = 0});
   EXPECT_EQ(off.engine().graphs(), nullptr);
 }
+
+#ifndef NDEBUG
+// What check_padding() finds, and that it asks the engine's own steps: engine/graph_checker_test.cc
+// tests the rest.
+TEST(GraphDebugTest, AStepWhoseRequestsTouchTheDummyPageOrRowIsRefused) {
+  ScheduledRun run(tiny("qwen3"), {.graph_max = 4});
+  Engine& engine = run.engine();
+  const ExecutorLimits& limits = engine.limits();
+  const auto error_of_step = [&](RowId row, TokenLoc loc) -> std::string {
+    PageTable table(limits.max_rows, limits.max_seq_len, limits.dummy_loc());
+    std::fill_n(table.row(row).begin(), 5, loc);
+    Batch batch;
+    batch.page_table = &table;
+    batch.rows = {{row, 4, 5}};
+    batch.num_rows = batch.num_decode = 1;
+    batch.token_ids = {-1};
+    batch.samples.resize(1);
+    try {
+      engine.launch(batch);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    engine.collect(batch);
+    return "no error";
+  };
+  const RowId dummy_row{limits.max_rows};
+  EXPECT_EQ(error_of_step(RowId{0}, 3), "no error");
+  EXPECT_NE(error_of_step(RowId{0}, limits.dummy_loc()).find("in the dummy page"),
+            std::string::npos);
+  EXPECT_NE(error_of_step(dummy_row, 3).find("the dummy row of the page table was written"),
+            std::string::npos);
+  EXPECT_NE(error_of_step(dummy_row, limits.dummy_loc()).find("is the dummy row"),
+            std::string::npos);
+}
+#endif
 
 TEST(GraphOptionsTest, ListedSizesMayBeLargerThanTheRequestsThatRunAtOnce) {
   Random random(4);

@@ -1,6 +1,7 @@
 #include "tokenizer/added_tokens.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/utf8.h"
 #include "tokenizer/unicode.h"
@@ -18,7 +19,7 @@ std::size_t character_before(std::string_view text, std::size_t end) {
 }  // namespace
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
-    : tokens_(std::move(tokens)), nodes_(1), begins_(256, false) {
+    : tokens_(std::move(tokens)), nodes_(1) {
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& content = tokens_[i].content;
     if (content.empty() || !is_valid_utf8(content)) continue;
@@ -39,10 +40,18 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens)
     }
     nodes_[static_cast<std::size_t>(node)].token = static_cast<std::int32_t>(i);
   }
+  if (std::ranges::count(begins_, true) == 1)
+    only_first_ = static_cast<unsigned char>(std::ranges::find(begins_, true) - begins_.begin());
 }
 
 std::size_t AddedTokenFinder::next_candidate(std::string_view text, std::size_t from) const {
-  if (nodes_.size() == 1) return text.size();
+  if (nodes_.size() == 1 || from >= text.size()) return text.size();
+  if (only_first_) {  // all of them begin with '<', say
+    const void* found = std::memchr(text.data() + from, *only_first_, text.size() - from);
+    return found == nullptr
+               ? text.size()
+               : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+  }
   while (from < text.size() && !begins_[static_cast<unsigned char>(text[from])]) ++from;
   return from;
 }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -73,8 +74,9 @@ class AddedTokenFinder {
                                 Found found);
 
   std::vector<AddedToken> tokens_;
-  std::vector<Node> nodes_;  // a trie; node 0 is its root
-  std::vector<bool> begins_;
+  std::vector<Node> nodes_;                  // a trie; node 0 is its root
+  std::array<bool, 256> begins_{};           // by the first byte of some token
+  std::optional<unsigned char> only_first_;  // the one, if there is but one
 };
 
 }  // namespace minisgl

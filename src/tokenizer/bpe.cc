@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "minisgl/error.h"
 
 namespace minisgl {
 namespace {
@@ -20,6 +21,15 @@ Bpe::Bpe(BpeVocabulary vocabulary)
                      vocabulary_.byte_tokens.end()),
       reachable_(std::make_unique<std::atomic<std::uint8_t>[]>(
           static_cast<std::size_t>(vocabulary_.tokens.size()))) {
+  if (static_cast<std::uint32_t>(vocabulary_.tokens.size()) > MergeTable::kMaxId)
+    throw Error("a vocabulary of " + std::to_string(vocabulary_.tokens.size()) +
+                " tokens is not supported; at most " + std::to_string(MergeTable::kMaxId) + " are");
+  if (vocabulary_.starts_as_bytes && has_all_bytes_) {
+    byte_pairs_.reserve(std::size_t{1} << 16);
+    for (const TokenId left : vocabulary_.byte_tokens)
+      for (const TokenId right : vocabulary_.byte_tokens)
+        byte_pairs_.push_back(vocabulary_.merges.find(left, right));
+  }
   if (!vocabulary_.ignore_merges) return;
   for (std::int32_t id = 0; id < vocabulary_.tokens.size(); ++id)
     reachable_[static_cast<std::size_t>(id)].store(kYes, std::memory_order_relaxed);
@@ -53,13 +63,8 @@ void Bpe::encode_by_merges(std::string_view word, BpeScratch& scratch,
                            std::vector<TokenId>& out) const {
   const bool drops_or_finds_all = vocabulary_.unknown == kNoToken || has_all_bytes_;
   if (vocabulary_.starts_as_bytes && drops_or_finds_all && word.size() <= kShortWord) {
-    std::array<TokenId, kShortWord> ids;  // NOLINT: filled below as far as it is read
-    std::size_t count = 0;
-    for (const char c : word) {
-      const TokenId id = vocabulary_.byte_tokens[static_cast<unsigned char>(c)];
-      if (id != kNoToken) ids[count++] = id;
-    }
-    count = merge_short(ids.data(), count);
+    std::array<TokenId, kShortWord> ids;  // NOLINT: filled as far as it is read
+    const std::size_t count = encode_bytes(word, ids.data());
     out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
     return;
   }
@@ -67,6 +72,21 @@ void Bpe::encode_by_merges(std::string_view word, BpeScratch& scratch,
   append_symbols(word, scratch.ids);
   merge(scratch.ids, scratch);
   out.insert(out.end(), scratch.ids.begin(), scratch.ids.end());
+}
+
+// A word of up to kShortWord bytes; returns how many tokens it wrote.
+std::size_t Bpe::encode_bytes(std::string_view word, TokenId* ids) const {
+  std::array<MergeTable::Found, kShortWord> pairs;  // NOLINT: filled as far as it is read
+  std::size_t count = 0;
+  for (const char c : word) {
+    const TokenId id = vocabulary_.byte_tokens[static_cast<unsigned char>(c)];
+    if (id != kNoToken) ids[count++] = id;
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i)
+    pairs[i] = byte_pairs_.empty() ? vocabulary_.merges.find(ids[i], ids[i + 1])
+                                   : merge_of_bytes(static_cast<unsigned char>(word[i]),
+                                                    static_cast<unsigned char>(word[i + 1]));
+  return merge_short(ids, pairs.data(), count);
 }
 
 void Bpe::append_symbols(std::string_view word, std::vector<TokenId>& ids) const {
@@ -105,24 +125,23 @@ void Bpe::append_symbols(std::string_view word, std::vector<TokenId>& ids) const
 }
 
 void Bpe::merge(std::vector<TokenId>& ids, BpeScratch& scratch) const {
-  ids.resize(ids.size() <= kShortWord ? merge_short(ids.data(), ids.size())
-                                      : merge_long(ids.data(), ids.size(), scratch));
+  if (ids.size() > kShortWord) return ids.resize(merge_long(ids.data(), ids.size(), scratch));
+  std::array<MergeTable::Found, kShortWord> pairs;  // NOLINT: filled as far as it is read
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i)
+    pairs[i] = vocabulary_.merges.find(ids[i], ids[i + 1]);
+  ids.resize(merge_short(ids.data(), pairs.data(), ids.size()));
 }
 
-std::size_t Bpe::merge_short(TokenId* ids, std::size_t count) const {
-  if (count < 2) return count;
-  std::array<Merge, kShortWord> pairs;  // NOLINT: of (i, i + 1), filled as far as it is read
-  for (std::size_t i = 0; i + 1 < count; ++i)
-    pairs[i] = vocabulary_.merges.find(ids[i], ids[i + 1]);
+// `pairs`: the merges of (i, i + 1), one fewer than `count`.
+std::size_t Bpe::merge_short(TokenId* ids, MergeTable::Found* pairs, std::size_t count) const {
   while (count >= 2) {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < count; ++i)
       if (pairs[i].rank < pairs[best].rank) best = i;
     if (pairs[best].rank == Merge::kNoRank) break;
-    ids[best] = pairs[best].merged;
+    ids[best] = vocabulary_.merges.merged(pairs[best]);
     std::copy(ids + best + 2, ids + count, ids + best + 1);
-    if (best + 2 < count)
-      std::copy(pairs.data() + best + 1, pairs.data() + count - 1, pairs.data() + best);
+    if (best + 2 < count) std::copy(pairs + best + 1, pairs + count - 1, pairs + best);
     --count;
     if (best > 0) pairs[best - 1] = vocabulary_.merges.find(ids[best - 1], ids[best]);
     if (best + 1 < count) pairs[best] = vocabulary_.merges.find(ids[best], ids[best + 1]);
@@ -148,20 +167,21 @@ std::size_t Bpe::merge_long(TokenId* ids, std::size_t count, BpeScratch& scratch
   };
   const auto pair_at = [&](std::int32_t left) {
     const std::int32_t right = symbol(left).next;
-    return right < 0 ? Merge{} : vocabulary_.merges.find(symbol(left).id, symbol(right).id);
+    return right < 0 ? MergeTable::Found{}
+                     : vocabulary_.merges.find(symbol(left).id, symbol(right).id);
   };
-  const auto entry = [](Merge pair, std::int32_t left) {
+  const auto entry = [](MergeTable::Found pair, std::int32_t left) {
     return (static_cast<std::uint64_t>(pair.rank) << 32) | static_cast<std::uint32_t>(left);
   };
   const auto push = [&](std::int32_t left) {
-    const Merge pair = pair_at(left);
+    const MergeTable::Found pair = pair_at(left);
     if (pair.rank == Merge::kNoRank) return;
     heap.push_back(entry(pair, left));
     std::ranges::push_heap(heap, std::greater<>());
   };
 
   for (std::int32_t i = 0; i + 1 < static_cast<std::int32_t>(count); ++i) {
-    const Merge pair = pair_at(i);
+    const MergeTable::Found pair = pair_at(i);
     if (pair.rank != Merge::kNoRank) heap.push_back(entry(pair, i));
   }
   std::ranges::make_heap(heap, std::greater<>());
@@ -171,10 +191,10 @@ std::size_t Bpe::merge_long(TokenId* ids, std::size_t count, BpeScratch& scratch
     heap.pop_back();
     const auto left = static_cast<std::int32_t>(top & 0xFFFFFFFFU);
     if (symbol(left).id == kNoToken) continue;
-    const Merge pair = pair_at(left);
+    const MergeTable::Found pair = pair_at(left);
     if (pair.rank != static_cast<std::uint32_t>(top >> 32)) continue;
     const std::int32_t right = symbol(left).next;
-    symbol(left).id = pair.merged;
+    symbol(left).id = vocabulary_.merges.merged(pair);
     symbol(left).next = symbol(right).next;
     symbol(right).id = kNoToken;
     if (symbol(left).next >= 0) symbol(symbol(left).next).previous = left;

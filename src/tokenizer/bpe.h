@@ -73,8 +73,13 @@ class Bpe {
   // Whether a token's own bytes, as a word, become that token; found out when it is first needed.
   enum Reachable : std::uint8_t { kNotKnown, kYes, kNo };
 
+  // The merge of two bytes' tokens.
+  MergeTable::Found merge_of_bytes(unsigned char left, unsigned char right) const {
+    return byte_pairs_[static_cast<std::size_t>(left) << 8 | right];
+  }
+  std::size_t encode_bytes(std::string_view word, TokenId* ids) const;
   bool is_reachable(TokenId token, std::string_view word, BpeScratch& scratch) const;
-  std::size_t merge_short(TokenId* ids, std::size_t count) const;
+  std::size_t merge_short(TokenId* ids, MergeTable::Found* pairs, std::size_t count) const;
   std::size_t merge_long(TokenId* ids, std::size_t count, BpeScratch& scratch) const;
   void append_symbols(std::string_view word, std::vector<TokenId>& ids) const;
   void encode_by_merges(std::string_view word, BpeScratch& scratch,
@@ -82,6 +87,9 @@ class Bpe {
 
   BpeVocabulary vocabulary_;
   bool has_all_bytes_;
+  // By two bytes: what a word begins with is looked up here, without hashing. Empty for vocabularies
+  // that do not start as bytes or lack some.
+  std::vector<MergeTable::Found> byte_pairs_;
   // Written by whoever comes first, always with the same value: a memo, not state.
   std::unique_ptr<std::atomic<std::uint8_t>[]> reachable_;
 };

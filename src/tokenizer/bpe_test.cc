@@ -95,16 +95,16 @@ TEST(BpeTest, CharactersWithoutATokenFallBackToTheirBytesOrToUnknown) {
 Ids merge_naively(Ids ids, const MergeTable& merges) {
   while (true) {
     std::size_t best = ids.size();
-    Merge best_merge;
+    MergeTable::Found best_merge;
     for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-      const Merge merge = merges.find(ids[i], ids[i + 1]);
+      const MergeTable::Found merge = merges.find(ids[i], ids[i + 1]);
       if (merge.rank < best_merge.rank) {
         best = i;
         best_merge = merge;
       }
     }
     if (best == ids.size()) return ids;
-    ids[best] = best_merge.merged;
+    ids[best] = merges.merged(best_merge);
     ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(best) + 1);
   }
 }

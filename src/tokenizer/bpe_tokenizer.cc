@@ -1,14 +1,20 @@
 #include "tokenizer/bpe_tokenizer.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 
 #include "base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/word_cache.h"
 
 namespace minisgl {
 namespace {
 
 using Span = MarkedText::Span;
+
+// Enough to make their overhead small, few enough to stay in the first-level cache.
+constexpr std::size_t kWordsAtATime = 256;
 
 std::vector<AddedToken> select(const std::vector<AddedToken>& tokens, bool normalized) {
   std::vector<AddedToken> chosen;
@@ -59,14 +65,37 @@ MarkedText repair(const MarkedText& marked) {
 
 }  // namespace
 
-struct BpeTokenizer::Encoding {
-  bool special_as_text = false;
-  std::vector<Span> message_spans;
-  std::vector<TokenId> ids;
-
+struct BpeTokenizer::Workspace {
   BpeScratch scratch;
   PreTokenizer::Pieces pieces;
   std::string normalized;
+  std::vector<TokenId> word;
+  ShortWordCache short_words;
+  LongWordCache long_words;
+
+  // A text of many megabytes must not leave its buffers behind for ever.
+  void shrink() {
+    constexpr std::size_t kMaxElements = 1 << 16;
+    if (scratch.symbols.capacity() > kMaxElements) scratch = {};
+    if (pieces.pieces.capacity() > kMaxElements || pieces.buffer.capacity() > kMaxElements)
+      pieces = {};
+    if (normalized.capacity() > kMaxElements) normalized = {};
+    if (word.capacity() > kMaxElements) word = {};
+  }
+};
+
+struct BpeTokenizer::Encoding {
+  explicit Encoding(const BpeTokenizer& tokenizer)
+      : tokenizer(tokenizer), workspace(tokenizer.take_workspace()) {}
+  ~Encoding() { tokenizer.return_workspace(std::move(workspace)); }
+  Encoding(const Encoding&) = delete;
+  Encoding& operator=(const Encoding&) = delete;
+
+  const BpeTokenizer& tokenizer;
+  std::unique_ptr<Workspace> workspace;
+  bool special_as_text = false;
+  std::vector<Span> message_spans;
+  std::vector<TokenId> ids;
 
   // Whether an added token may be recognised at a place of the text that `spans` belong to.
   bool allows(const AddedToken& token, const std::vector<Span>& spans, std::size_t begin,
@@ -74,6 +103,26 @@ struct BpeTokenizer::Encoding {
     return !token.special || (!special_as_text && !touches(spans, begin, end));
   }
 };
+
+std::unique_ptr<BpeTokenizer::Workspace> BpeTokenizer::take_workspace() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      auto workspace = std::move(idle_.back());
+      idle_.pop_back();
+      return workspace;
+    }
+  }
+  return std::make_unique<Workspace>();
+}
+
+void BpeTokenizer::return_workspace(std::unique_ptr<Workspace> workspace) const {
+  workspace->shrink();
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(workspace));
+}
+
+BpeTokenizer::~BpeTokenizer() = default;
 
 BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
     : bpe_(std::move(parts.vocabulary)),
@@ -99,8 +148,9 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
 }
 
 std::vector<TokenId> BpeTokenizer::encode(std::string_view text, EncodeOptions options) const {
-  Encoding encoding;
+  Encoding encoding(*this);
   encoding.special_as_text = options.special_as_text;
+  encoding.ids.reserve(text.size() / 4 + kWordsAtATime);  // of a natural text that is enough
   if (options.add_special) encoding.ids = prefix_;
   if (is_valid_utf8(text)) {
     encode_parts(text, encoding);
@@ -112,7 +162,7 @@ std::vector<TokenId> BpeTokenizer::encode(std::string_view text, EncodeOptions o
 }
 
 std::vector<TokenId> BpeTokenizer::encode(const MarkedText& text) const {
-  Encoding encoding;
+  Encoding encoding(*this);
   if (is_valid_utf8(text.text)) {
     encoding.message_spans = text.message_spans;
     encode_parts(text.text, encoding);
@@ -140,7 +190,7 @@ void BpeTokenizer::encode_parts(std::string_view text, Encoding& encoding) const
 void BpeTokenizer::encode_between(std::string_view raw, std::size_t raw_begin,
                                   Encoding& encoding) const {
   if (raw.empty()) return;
-  const std::string_view text = normalizer_.apply(raw, encoding.normalized);
+  const std::string_view text = normalizer_.apply(raw, encoding.workspace->normalized);
   const bool at_start = raw_begin == 0;
   if (normalized_added_.tokens().empty()) return encode_words(text, at_start, encoding);
 
@@ -186,20 +236,108 @@ std::vector<Span> BpeTokenizer::spans_after_normalizer(std::string_view raw, std
   return spans;
 }
 
+// Appends the tokens of words through the caches. What is in a cache is written straight to its
+// place, so there is room for all words of a batch.
+class BpeTokenizer::WordEncoder {
+ public:
+  WordEncoder(const Bpe& bpe, Encoding& encoding, std::size_t words)
+      : bpe_(bpe),
+        workspace_(*encoding.workspace),
+        ids_(encoding.ids),
+        size_(ids_.size()),
+        words_left_(words) {
+    make_room(words_left_ * LongWordCache::kMaxTokens);
+  }
+  ~WordEncoder() { ids_.resize(size_); }
+  WordEncoder(const WordEncoder&) = delete;
+  WordEncoder& operator=(const WordEncoder&) = delete;
+
+  // `readable_bytes` may be read from the word's beginning.
+  void add(std::string_view word, std::size_t readable_bytes) {
+    --words_left_;
+    if (word.size() <= ShortWordCache::kMaxBytes) [[likely]] {
+      encode_through(workspace_.short_words, word, readable_bytes);
+    } else if (word.size() <= LongWordCache::kMaxBytes) {
+      encode_through(workspace_.long_words, word, readable_bytes);
+    } else {
+      encode(word);
+    }
+  }
+
+ private:
+  void make_room(std::size_t tokens) {
+    const std::size_t needed = size_ + tokens;
+    if (needed <= ids_.size()) return;
+    if (needed > ids_.capacity()) ids_.reserve(std::max(needed, ids_.capacity() * 2));
+    ids_.resize(needed);
+  }
+  void encode(std::string_view word) {
+    workspace_.word.clear();
+    bpe_.encode(word, workspace_.scratch, workspace_.word);
+    make_room(workspace_.word.size() + words_left_ * LongWordCache::kMaxTokens);
+    std::ranges::copy(workspace_.word, ids_.data() + size_);
+    size_ += workspace_.word.size();
+  }
+  template <class Cache>
+  void encode_through(Cache& cache, std::string_view word, std::size_t readable_bytes) {
+    const auto key = Cache::make_key(word, readable_bytes);
+    const std::size_t found = cache.find(key, ids_.data() + size_);
+    size_ += found;
+    if (found > 0) return;
+    encode(word);
+    cache.put(key, workspace_.word);
+  }
+
+  const Bpe& bpe_;
+  Workspace& workspace_;
+  std::vector<TokenId>& ids_;
+  std::size_t size_;  // of what is encoded; ids_ is longer
+  std::size_t words_left_;
+};
+
 void BpeTokenizer::encode_words(std::string_view text, bool at_start, Encoding& encoding) const {
-  auto& pieces = encoding.pieces;
+  constexpr std::size_t kMaxText = std::numeric_limits<std::uint32_t>::max();
+  if (const auto& splitter = pre_tokenizer_.splitter(); splitter && text.size() <= kMaxText) {
+    std::array<std::uint32_t, kWordsAtATime> ends;  // NOLINT: filled as far as it is read
+    for (std::size_t done = 0; done < text.size();) {
+      const std::size_t count = splitter->run(text, done, ends);
+      WordEncoder words(bpe_, encoding, count);
+      for (std::size_t i = 0; i < count; ++i) {
+        words.add(text.substr(done, ends[i] - done), text.size() - done);
+        done = ends[i];
+      }
+    }
+    return;
+  }
+  auto& pieces = encoding.workspace->pieces;
   pre_tokenizer_.run(text, at_start, pieces);
-  for (const TextRange piece : pieces.pieces)
-    bpe_.encode(pieces.text.substr(piece.begin, piece.end - piece.begin), encoding.scratch,
-                encoding.ids);
+  for (std::span<const TextRange> left(pieces.pieces); !left.empty();) {
+    const auto batch = left.first(std::min(left.size(), kWordsAtATime));
+    WordEncoder words(bpe_, encoding, batch.size());
+    for (const TextRange piece : batch)
+      words.add(pieces.text.substr(piece.begin, piece.end - piece.begin),
+                pieces.text.size() - piece.begin);
+    left = left.subspan(batch.size());
+  }
 }
 
 std::vector<std::string> BpeTokenizer::split(std::string_view text) const {
   std::string normalized;
-  PreTokenizer::Pieces pieces;
   const std::string well_formed = replace_ill_formed(text);
-  pre_tokenizer_.run(normalizer_.apply(well_formed, normalized), /*at_start=*/true, pieces);
+  const std::string_view normal = normalizer_.apply(well_formed, normalized);
   std::vector<std::string> words;
+  if (const auto& splitter = pre_tokenizer_.splitter()) {
+    std::vector<std::uint32_t> ends(normal.size());
+    ends.resize(splitter->run(normal, 0, ends));
+    std::uint32_t begin = 0;
+    for (const std::uint32_t end : ends) {
+      words.emplace_back(normal.substr(begin, end - begin));
+      begin = end;
+    }
+    return words;
+  }
+  PreTokenizer::Pieces pieces;
+  pre_tokenizer_.run(normal, /*at_start=*/true, pieces);
   for (const TextRange piece : pieces.pieces)
     words.emplace_back(pieces.text.substr(piece.begin, piece.end - piece.begin));
   return words;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,7 @@ struct BpeTokenizerParts {
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(BpeTokenizerParts parts);
+  ~BpeTokenizer() override;
 
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const override;
   std::vector<TokenId> encode(const MarkedText& text) const override;
@@ -60,7 +63,13 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<std::string> split(std::string_view text) const;
 
  private:
-  struct Encoding;  // one call of encode(): its rules, buffers and result
+  class WordEncoder;
+  struct Workspace;  // what a thread needs to encode: buffers and a cache of words
+  struct Encoding;   // one call of encode(): its rules and result, and a workspace
+
+  // A workspace that nobody uses, or a new one; and back again.
+  std::unique_ptr<Workspace> take_workspace() const;
+  void return_workspace(std::unique_ptr<Workspace> workspace) const;
 
   std::string spelling(TokenId id) const { return std::string(token_bytes(id)); }
   void encode_parts(std::string_view text, Encoding& encoding) const;
@@ -86,6 +95,9 @@ class BpeTokenizer final : public Tokenizer {
   TokenId eos_;
   std::vector<TokenId> end_ids_;
   std::string chat_template_;
+
+  mutable std::mutex mutex_;  // guards idle_
+  mutable std::vector<std::unique_ptr<Workspace>> idle_;
 };
 
 }  // namespace minisgl

@@ -17,40 +17,12 @@ namespace minisgl {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-constexpr std::string_view kGpt2 = "";                   // ByteLevel's own pattern
-// clang-format off: one alternative a line
-constexpr std::string_view kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
-    R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
-    R"(|\p{N}{1,3})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
-    R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
-    R"(|\p{N})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekken =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3})"
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// clang-format on
+
+using enum WordSplitter::Pattern;
 
 struct Entry {
   std::string_view name;
-  std::string_view pattern;
-  bool digits = false;  // each digit is a piece first
+  WordSplitter::Pattern pattern;
   bool nfc = false;
   bool ignore_merges = false;
   bool add_bos = false;
@@ -62,12 +34,12 @@ constexpr Entry kEntries[] = {
     {.name = "phi-2", .pattern = kGpt2},
     {.name = "mpt", .pattern = kGpt2},
     {.name = "olmo", .pattern = kGpt2},
-    {.name = "smollm", .pattern = kGpt2, .digits = true},
-    {.name = "starcoder", .pattern = kGpt2, .digits = true},
-    {.name = "refact", .pattern = kGpt2, .digits = true},
-    {.name = "codeshell", .pattern = kGpt2, .digits = true},
-    {.name = "exaone", .pattern = kGpt2, .digits = true},
-    {.name = "minerva-7b", .pattern = kGpt2, .digits = true},
+    {.name = "smollm", .pattern = kGpt2Digits},
+    {.name = "starcoder", .pattern = kGpt2Digits},
+    {.name = "refact", .pattern = kGpt2Digits},
+    {.name = "codeshell", .pattern = kGpt2Digits},
+    {.name = "exaone", .pattern = kGpt2Digits},
+    {.name = "minerva-7b", .pattern = kGpt2Digits},
     {.name = "llama-bpe", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
     {.name = "llama3", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
     {.name = "llama-v3", .pattern = kLlama3, .ignore_merges = true, .add_bos = true},
@@ -84,8 +56,8 @@ constexpr Entry kEntries[] = {
     {.name = "stablelm2", .pattern = kQwen2},
     {.name = "hunyuan", .pattern = kQwen2},
     {.name = "tekken", .pattern = kTekken, .ignore_merges = true, .add_bos = true},
-    {.name = "gpt-4o", .pattern = kGpt4o},
-    {.name = "llama4", .pattern = kGpt4o},
+    {.name = "gpt-4o", .pattern = kO200k},
+    {.name = "llama4", .pattern = kO200k},
 };
 
 // Values of tokenizer.ggml.token_type. Source: llama.cpp's llama.h.
@@ -258,11 +230,11 @@ GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
       continue;
     }
     std::vector<PreTokenizer::Step> steps;
-    if (entry.digits) steps.emplace_back(PreTokenizer::Digits{.individual = true});
-    if (entry.pattern.empty()) {
+    if (entry.pattern == kGpt2Digits) steps.emplace_back(PreTokenizer::Digits{.individual = true});
+    if (entry.pattern == kGpt2 || entry.pattern == kGpt2Digits) {
       steps.emplace_back(PreTokenizer::ByteLevel{});
     } else {
-      steps.emplace_back(PreTokenizer::Split{.pattern = Regex(entry.pattern)});
+      steps.emplace_back(PreTokenizer::Split{.pattern = Regex(regex_of(entry.pattern))});
     }
     std::vector<Normalizer::Step> normal;
     if (entry.nfc) normal.emplace_back(Normalizer::Nfc{});

@@ -1,7 +1,9 @@
 #include "tokenizer/pre_tokenizer.h"
 
+#include <span>
+
 #include "base/utf8.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/character_classes.h"
 
 namespace minisgl {
 namespace {
@@ -80,13 +82,14 @@ void apply(const PreTokenizer::Split& step, bool /*at_start*/, Pieces& state) {
 
 void apply(const PreTokenizer::Digits& step, bool /*at_start*/, Pieces& state) {
   const auto behavior = step.individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
+  const CharacterClasses& classes = CharacterClasses::get();
   for (const TextRange piece : state.pieces) {
     Splitter out(behavior, /*invert=*/false, state.next);
     std::size_t done = piece.begin;
     for (std::size_t pos = piece.begin; pos < piece.end;) {
       const Utf8Char c = decode_utf8(state.text, pos);
       const std::size_t end = pos + c.length;
-      if (is_numeric(c.code_point)) {
+      if ((classes.of(c.code_point) & kNumber) != 0) {
         if (pos > done) out.add({done, pos}, false);
         out.add({pos, end}, true);
         done = end;
@@ -159,7 +162,35 @@ void apply(const PreTokenizer::Metaspace& step, bool at_start, Pieces& state) {
   state.pieces.swap(state.next);
 }
 
+// The splitter that does what all steps together do.
+std::optional<WordSplitter> find_splitter(std::span<const PreTokenizer::Step> steps) {
+  using ByteLevel = PreTokenizer::ByteLevel;
+  if (steps.empty()) return std::nullopt;
+  // A last step that only says that the vocabulary is spelled in bytes.
+  const auto* bytes = std::get_if<ByteLevel>(&steps.back());
+  if (bytes != nullptr && bytes->add_prefix_space) return std::nullopt;
+  if (bytes != nullptr && !bytes->use_regex) steps = steps.first(steps.size() - 1);
+  const bool gpt2 = bytes != nullptr && bytes->use_regex;
+  if (steps.size() == 1) {
+    if (gpt2) return WordSplitter(WordSplitter::Pattern::kGpt2);
+    const auto* split = std::get_if<PreTokenizer::Split>(&steps[0]);
+    if (split == nullptr) return std::nullopt;
+    // Known patterns leave no gaps, so that removing these changes nothing.
+    const bool isolates = split->behavior == SplitBehavior::kIsolated ||
+                          (split->behavior == SplitBehavior::kRemoved && split->invert);
+    if (!isolates) return std::nullopt;
+    return WordSplitter::for_regex(split->pattern.pattern());
+  }
+  if (steps.size() != 2 || !gpt2) return std::nullopt;
+  const auto* digits = std::get_if<PreTokenizer::Digits>(&steps[0]);
+  if (digits == nullptr || !digits->individual) return std::nullopt;
+  return WordSplitter(WordSplitter::Pattern::kGpt2Digits);
+}
+
 }  // namespace
+
+PreTokenizer::PreTokenizer(std::vector<Step> steps)
+    : steps_(std::move(steps)), splitter_(find_splitter(steps_)) {}
 
 void PreTokenizer::run(std::string_view text, bool at_start, Pieces& out) const {
   out.text = text;
@@ -172,8 +203,7 @@ void PreTokenizer::run(std::string_view text, bool at_start, Pieces& out) const 
 }
 
 const Regex& gpt2_pattern() {
-  static const Regex pattern(
-      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
+  static const Regex pattern(regex_of(WordSplitter::Pattern::kGpt2));
   return pattern;
 }
 

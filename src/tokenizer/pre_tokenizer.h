@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "tokenizer/regex.h"
+#include "tokenizer/word_splitter.h"
 
 namespace minisgl {
 
@@ -65,14 +67,18 @@ class PreTokenizer {
   };
 
   PreTokenizer() = default;
-  explicit PreTokenizer(std::vector<Step> steps) : steps_(std::move(steps)) {}
+  explicit PreTokenizer(std::vector<Step> steps);
 
   /// Splits `text`, well-formed UTF-8, which must outlive the use of `out`. `at_start`: it is the
   /// beginning of the whole text.
   void run(std::string_view text, bool at_start, Pieces& out) const;
 
+  /// What gives the pieces of run() sooner; nullopt when the steps are not known by heart.
+  const std::optional<WordSplitter>& splitter() const { return splitter_; }
+
  private:
   std::vector<Step> steps_;
+  std::optional<WordSplitter> splitter_;
 };
 
 /// The pattern of GPT-2, which ByteLevel uses. Source: GPT-2's encoder.py.

@@ -49,10 +49,14 @@ class TokenTable {
   struct Slot {
     std::uint32_t hash = 0;  // spares most comparisons of bytes
     TokenId id = kNoToken;
+    std::uint32_t begin = 0;  // the place of its bytes, here as well: one memory access less
+    std::uint32_t length = 0;
   };
 
+  // The slot that find() would stop at; nullptr when there is none.
+  const Slot* slot_of(std::string_view bytes) const;
   void grow(std::size_t num_slots);
-  void insert(std::uint32_t hash, TokenId id);
+  void insert(Slot slot);
 
   std::string block_;
   std::vector<Place> places_;
@@ -69,32 +73,44 @@ struct Merge {
 };
 
 /// Merges by (left, right). Filled while loading; afterwards any thread may read.
+///
+/// A look-up reads one word of eight bytes: most pairs do not merge, and of those that do, most are
+/// only compared with others. What a pair becomes lies in a table of its own.
 class MergeTable {
  public:
+  static constexpr std::uint32_t kMaxId = (1U << 21) - 2;    ///< of left and right
+  static constexpr std::uint32_t kMaxRank = (1U << 22) - 1;  ///< of a merge
+
   explicit MergeTable(std::size_t num_merges = 0);
 
-  /// A second merge of the same pair replaces the first, as in Hugging Face tokenizers.
+  /// A second merge of the same pair replaces the first, as in Hugging Face tokenizers. Throws Error
+  /// for ids and ranks beyond the limits.
   void add(TokenId left, TokenId right, Merge merge);
-  /// rank == Merge::kNoRank when the pair does not merge.
-  Merge find(TokenId left, TokenId right) const {
+
+  /// The rank of a pair, and where merged() finds what it becomes.
+  struct Found {
+    std::uint32_t rank = Merge::kNoRank;  ///< kNoRank: the pair does not merge
+    std::uint32_t slot = 0;
+  };
+  Found find(TokenId left, TokenId right) const {
     const std::uint64_t key = make_key(left, right);
     for (std::size_t i = slot_of(key);; i = (i + 1) & mask_) {
-      const Slot& slot = slots_[i];
-      if (slot.key == key) return slot.merge;
-      if (slot.key == kEmpty) return {};
+      const std::uint64_t slot = slots_[i];
+      if (slot >> kRankBits == key)
+        return {static_cast<std::uint32_t>(slot & kMaxRank), static_cast<std::uint32_t>(i)};
+      if (slot == kEmpty) return {};
     }
   }
+  TokenId merged(Found found) const { return merged_[found.slot]; }
   std::size_t size() const { return size_; }
 
  private:
-  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // no pair: ids are not negative
-  struct Slot {
-    std::uint64_t key = kEmpty;
-    Merge merge;
-  };
+  static constexpr int kIdBits = 21;
+  static constexpr int kRankBits = 22;
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // no pair: ids are below it
 
   static std::uint64_t make_key(TokenId left, TokenId right) {
-    return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32) |
+    return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << kIdBits) |
            static_cast<std::uint32_t>(right);
   }
   std::size_t slot_of(std::uint64_t key) const {
@@ -104,7 +120,8 @@ class MergeTable {
   int shift_ = 0;
   std::size_t mask_ = 0;
   std::size_t size_ = 0;
-  std::vector<Slot> slots_;
+  std::vector<std::uint64_t> slots_;  // left, right and rank in one
+  std::vector<TokenId> merged_;       // by slot
 };
 
 }  // namespace minisgl

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "minisgl/error.h"
 #include "testing/random.h"
 
 namespace minisgl {
@@ -74,11 +75,48 @@ TEST(MergeTableTest, FindsWhatAMapFindsWithTheLastOfEqualPairs) {
   for (TokenId left = 0; left < 310; ++left) {
     for (TokenId right = 0; right < 310; ++right) {
       const auto expected = merges.find({left, right});
-      const Merge found = table.find(left, right);
+      const MergeTable::Found found = table.find(left, right);
       ASSERT_EQ(found.rank, expected == merges.end() ? Merge::kNoRank : expected->second.rank);
-      ASSERT_EQ(found.merged, expected == merges.end() ? kNoToken : expected->second.merged);
+      if (expected == merges.end()) continue;
+      ASSERT_EQ(table.merged(found), expected->second.merged);
     }
   }
+}
+
+TEST(MergeTableTest, RefusesWhatItsSlotsCannotHold) {
+  MergeTable table(10);
+  constexpr auto kLargest = static_cast<TokenId>(MergeTable::kMaxId);
+  table.add(kLargest, kLargest, {MergeTable::kMaxRank, 5});
+  EXPECT_EQ(table.find(kLargest, kLargest).rank, MergeTable::kMaxRank);
+  EXPECT_EQ(table.merged(table.find(kLargest, kLargest)), 5);
+  EXPECT_EQ(table.find(kLargest, 0).rank, Merge::kNoRank);
+  const auto error_of = [&](TokenId left, std::uint32_t rank) -> std::string {
+    try {
+      table.add(left, 0, {rank, 0});
+      return "";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  };
+  const std::string refused =
+      "a vocabulary with merges of token ids above 2097150, or with more than 4194303 merges, is "
+      "not supported";
+  EXPECT_EQ(error_of(kLargest + 1, 0), refused);
+  EXPECT_EQ(error_of(0, MergeTable::kMaxRank + 1), refused);
+}
+
+TEST(TokenTableTest, ATokenThatIsGivenOtherBytesIsNotFoundByItsOldOnes) {
+  TokenTable table;
+  for (TokenId id = 0; id < 100; ++id) table.add(id, std::to_string(id), /*findable=*/true);
+  table.add(7, "seven", /*findable=*/true);
+  table.add(8, "eight", /*findable=*/false);
+  EXPECT_EQ(table.find("7"), kNoToken);
+  EXPECT_EQ(table.find("seven"), 7);
+  EXPECT_EQ(table.find("8"), kNoToken);
+  EXPECT_EQ(table.find("eight"), kNoToken);
+  for (TokenId id = 9; id < 100; ++id) EXPECT_EQ(table.find(std::to_string(id)), id);
+  table.add(200, "7", /*findable=*/true);
+  EXPECT_EQ(table.find("7"), 200);
 }
 
 }  // namespace

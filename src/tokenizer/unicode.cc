@@ -2,8 +2,11 @@
 
 #include <utf8proc.h>
 
+#include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "base/utf8.h"
 #include "minisgl/error.h"
@@ -15,21 +18,54 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-// Blocks in which no character decomposes, composes with its predecessor or is reordered.
-bool is_inert(char32_t c) {
-  return c < 0x300 ||                     // Latin; the first combining mark is U+0300
-         (c >= 0x400 && c <= 0x482) ||    // Cyrillic, up to its combining marks
-         (c >= 0x48A && c <= 0x52F) ||    //
-         (c >= 0x2010 && c <= 0x2027) ||  // dashes and quotes
-         (c >= 0x2500 && c <= 0x25FF) ||  // box drawing, shapes
-         (c >= 0x3000 && c <= 0x3029) ||  // CJK punctuation
-         (c >= 0x3041 && c <= 0x3096) ||  // Hiragana
-         (c >= 0x30A0 && c <= 0x30FF) ||  // Katakana
-         (c >= 0x3400 && c <= 0x9FFF) ||  // CJK ideographs
-         (c >= 0xAC00 && c <= 0xD7A3) ||  // Hangul syllables
-         (c >= 0xFF00 && c <= 0xFFEF) ||  // full-width forms
-         (c >= 0x1F300 && c <= 0x1FAFF);  // emoji
-}
+// The quick check of Unicode's normalization form C, as far as it can be done character by
+// character. Source: UAX 15, section 9; the data is read off utf8proc.
+class NfcTable {
+ public:
+  static constexpr std::uint8_t kUnsure = 0xFF;  ///< Quick_Check = No or Maybe
+  static constexpr std::uint8_t kStarter = 0;
+
+  static const NfcTable& get() {
+    static const NfcTable table;
+    return table;
+  }
+  // kUnsure, or the combining class of a character that composition never changes.
+  std::uint8_t of(char32_t c) const { return c < kEnd ? values_[c] : kStarter; }
+
+ private:
+  static constexpr char32_t kEnd = 0x30000;  // beyond, no character decomposes or combines
+
+  NfcTable() : values_(kEnd, kStarter) {
+    for (char32_t c = 0; c < kEnd; ++c) {
+      if (c >= 0xAC00 && c <= 0xD7FF) continue;  // Hangul syllables, which are composed; surrogates
+      const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
+      if (property->combining_class != 0)
+        values_[c] = static_cast<std::uint8_t>(property->combining_class);
+    }
+    for (char32_t c = 0; c < kEnd; ++c)
+      if (!(c >= 0xAC00 && c <= 0xD7FF)) mark_composition(c);
+    for (char32_t vowel = 0x1161; vowel <= 0x1175; ++vowel) values_[vowel] = kUnsure;
+    for (char32_t tail = 0x11A8; tail <= 0x11C2; ++tail) values_[tail] = kUnsure;
+  }
+
+  void mark_composition(char32_t c) {
+    std::array<utf8proc_int32_t, 8> parts{};
+    int last_boundary = 0;
+    const utf8proc_ssize_t count = utf8proc_decompose_char(
+        static_cast<utf8proc_int32_t>(c), parts.data(), std::ssize(parts),
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &last_boundary);
+    if (count == 1 && parts[0] == static_cast<utf8proc_int32_t>(c)) return;
+    std::string text;
+    append_utf8(text, c);
+    if (to_nfc(text) != text) {
+      values_[c] = kUnsure;
+    } else if (count > 1) {  // a composite: what it ends with composes with what is before it
+      values_[static_cast<std::size_t>(parts[static_cast<std::size_t>(count) - 1])] = kUnsure;
+    }
+  }
+
+  std::vector<std::uint8_t> values_;
+};
 
 }  // namespace
 
@@ -60,13 +96,6 @@ bool is_word_character(char32_t c) {
   }
 }
 
-bool is_numeric(char32_t c) {
-  if (c < 0x80) return c >= '0' && c <= '9';
-  const utf8proc_category_t kind = category(c);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
-         kind == UTF8PROC_CATEGORY_NO;
-}
-
 std::string to_nfc(std::string_view text) {
   utf8proc_uint8_t* result = nullptr;
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
@@ -80,16 +109,21 @@ std::string to_nfc(std::string_view text) {
 }
 
 bool is_surely_nfc(std::string_view text) {
-  for (std::size_t pos = 0; pos < text.size();) {
-    if (static_cast<unsigned char>(text[pos]) < 0x80) {
-      ++pos;
-      continue;
-    }
+  const NfcTable* table = nullptr;
+  std::uint8_t last = NfcTable::kStarter;
+  for (std::size_t pos = 0;;) {
+    const std::size_t run = ascii_run(text, pos);
+    if (run > 0) last = NfcTable::kStarter;
+    pos += run;
+    if (pos >= text.size()) return true;
+    if (table == nullptr) table = &NfcTable::get();
     const Utf8Char c = decode_utf8(text, pos);
-    if (!is_inert(c.code_point)) return false;
+    const std::uint8_t value = table->of(c.code_point);
+    // Non-starters in a row must be in the order of their classes.
+    if (value == NfcTable::kUnsure || (value != NfcTable::kStarter && value < last)) return false;
+    last = value;
     pos += c.length;
   }
-  return true;
 }
 
 }  // namespace minisgl

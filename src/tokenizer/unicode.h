@@ -12,12 +12,11 @@ bool is_white_space(char32_t c);
 /// What `\w` matches: letters, marks, decimal digits, letter-like numbers and symbols, connectors
 /// and joiners (Unicode TR 18, Annex C).
 bool is_word_character(char32_t c);
-/// General categories Nd, Nl and No, as Rust's char::is_numeric.
-bool is_numeric(char32_t c);
 
 /// Canonical composition (NFC). `text` must be well-formed UTF-8.
 std::string to_nfc(std::string_view text);
-/// True only if `text` is in NFC; false means "perhaps not". Looks at each character once.
+/// True only if `text` is in NFC; false means "perhaps not": it holds a character that composition
+/// changes or may change. `text` must be well-formed UTF-8. Looks at each character once.
 bool is_surely_nfc(std::string_view text);
 
 }  // namespace minisgl

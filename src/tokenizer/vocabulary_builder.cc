@@ -56,7 +56,9 @@ void VocabularyBuilder::add_added_token(AddedToken token) {
 }
 
 void VocabularyBuilder::reserve_merges(std::size_t count) {
-  if (count >= Merge::kNoRank) throw Error(source_ + ": too many merges");
+  if (count > MergeTable::kMaxRank)
+    throw Error(source_ + ": " + std::to_string(count) + " merges are not supported; at most " +
+                std::to_string(MergeTable::kMaxRank) + " are");
   parts_.vocabulary.merges = MergeTable(count);
 }
 

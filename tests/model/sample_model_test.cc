@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <memory>
 
+#include "sample_model.h"
 #include "testing/golden.h"
 #include "testing/random.h"
 #include "tokenizer/chat_template.h"
@@ -19,19 +18,10 @@ using testing_util::Outcome;
 using testing_util::RunConfig;
 using testing_util::ScheduledRun;
 
-std::filesystem::path model_path() {
-  const char* chosen = std::getenv("MINISGL_MODEL");
-  const std::filesystem::path path = chosen != nullptr ? chosen : MINISGL_SAMPLE_MODEL;
-  check(std::filesystem::exists(path), path.string(), " is missing: ./scripts/test fetches it");
-  return path;
-}
-
-std::filesystem::path data() { return std::filesystem::path(MINISGL_TEST_DATA) / "smollm2"; }
-
 TEST(SampleModelTest, ChatsAreRenderedAndTokenizedAsTransformersDoes) {
-  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(model_path());
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(sample_model_path());
   const ChatTemplate chat_template(tokenizer->chat_template());
-  const nlohmann::json golden = testing_util::read_json(data() / "golden.json");
+  const nlohmann::json golden = testing_util::read_json(sample_model_data() / "golden.json");
   int chats = 0;
   for (const auto& prompt : golden["prompts"]) {
     SCOPED_TRACE(prompt["name"].get<std::string>());
@@ -52,8 +42,8 @@ TEST(SampleModelTest, ChatsAreRenderedAndTokenizedAsTransformersDoes) {
 }
 
 TEST(SampleModelTest, FirstLogitsAndGreedyAnswersAreThoseOfTransformers) {
-  const nlohmann::json golden = testing_util::read_json(data() / "golden.json");
-  ScheduledRun run(model_path(), {.threads = 2, .num_pages = 8192, .keep_logits = 1});
+  const nlohmann::json golden = testing_util::read_json(sample_model_data() / "golden.json");
+  ScheduledRun run(sample_model_path(), {.threads = 2, .num_pages = 8192, .keep_logits = 1});
   for (const auto& prompt : golden["prompts"])
     run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
                                .ignore_eos = true});
@@ -69,7 +59,7 @@ TEST(SampleModelTest, FirstLogitsAndGreedyAnswersAreThoseOfTransformers) {
 }
 
 TEST(SampleModelTest, LogitsDoNotDependOnHowARequestIsComputed) {
-  const nlohmann::json golden = testing_util::read_json(data() / "golden.json");
+  const nlohmann::json golden = testing_util::read_json(sample_model_data() / "golden.json");
   std::vector<std::vector<TokenId>> prompts;
   for (const auto& prompt : golden["prompts"]) prompts.push_back(prompt["ids"]);
   for (int i = 0; i < 6; ++i) {  // follow-ups that share a prefix
@@ -85,12 +75,12 @@ TEST(SampleModelTest, LogitsDoNotDependOnHowARequestIsComputed) {
   const std::vector<TokenId> eos_ids{2};
 
   std::vector<Outcome> alone;
-  ScheduledRun one(model_path(), {.threads = 1,
-                                  .num_pages = 2048,
-                                  .prefill_budget = 8192,
-                                  .cache = "naive",
-                                  .overlap = false,
-                                  .eos_ids = eos_ids});
+  ScheduledRun one(sample_model_path(), {.threads = 1,
+                                         .num_pages = 2048,
+                                         .prefill_budget = 8192,
+                                         .cache = "naive",
+                                         .overlap = false,
+                                         .eos_ids = eos_ids});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     one.submit(prompts[i], sampling(i));
     one.finish();
@@ -99,7 +89,7 @@ TEST(SampleModelTest, LogitsDoNotDependOnHowARequestIsComputed) {
 
   testing_util::Random random(5);
   ScheduledRun run(
-      model_path(),
+      sample_model_path(),
       {.threads = 2, .page_size = 16, .num_pages = 256, .prefill_budget = 32, .eos_ids = eos_ids});
   std::vector<bool> aborted(prompts.size(), false);
   for (std::size_t i = 0; i < prompts.size(); ++i) {

@@ -2,11 +2,13 @@
 // of 512 are counted from position 0 of the sequence, so that nothing here depends on which tokens
 // are computed together.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
-#include <vector>
+#include <span>
 
+#include "base/check.h"
 #include "kernels/cpu/attention_call.h"
 #include "kernels/ref/reference.h"
 #include "tensor/half.h"
@@ -33,8 +35,10 @@ constexpr int kMaxLanes = 16;
 
 /// Softmax so far: values / sum is the attention to the keys so far, weights being relative to max.
 struct State {
-  explicit State(std::int32_t head_dim) : values(head_dim) {}
-  std::vector<float> values;
+  explicit State(std::span<float> memory) : values(memory) {
+    std::fill(values.begin(), values.end(), 0.0F);
+  }
+  std::span<float> values;  // [head_dim]
   float max = -std::numeric_limits<float>::infinity();
   float sum = 0;
 };
@@ -98,8 +102,8 @@ void add_tile(const Query<T>& query, std::int32_t begin, std::int32_t end, const
 /// One split: the tiles of the keys [begin, end). Lanes are added by halves.
 template <class T>
 State attend_split(const Query<T>& query, std::int32_t begin, std::int32_t end,
-                   const Arithmetic& math) {
-  State split(query.args.kv.head_dim);
+                   const Arithmetic& math, std::span<float> memory) {
+  State split(memory);
   std::array<float, kMaxLanes> lanes{};
   while (begin < end) {
     const std::int32_t tile_end = std::min(end, round_down(begin, kAttentionTile) + kAttentionTile);
@@ -123,19 +127,18 @@ void merge(const State& next, const Arithmetic& math, State& total) {
     total.values[d] = total.values[d] * old_factor + next.values[d] * new_factor;
 }
 
+/// `memory` holds two states' values: of all splits so far, and of the one that is added to them.
 template <class T>
-void attend(const Query<T>& query, const Arithmetic& math, float* out) {
-  State total(0);
-  std::int32_t begin = query.first_key;
+void attend(const Query<T>& query, const Arithmetic& math, std::span<float> memory, float* out) {
+  const std::size_t head_dim = memory.size() / 2;
+  const auto end_of_split = [&](std::int32_t key) {
+    return std::min(query.end_key, round_down(key, kAttentionSplit) + kAttentionSplit);
+  };
+  std::int32_t begin = end_of_split(query.first_key);
+  State total = attend_split(query, query.first_key, begin, math, memory.first(head_dim));
   while (begin < query.end_key) {
-    const std::int32_t end =
-        std::min(query.end_key, round_down(begin, kAttentionSplit) + kAttentionSplit);
-    State split = attend_split(query, begin, end, math);
-    if (begin == query.first_key) {
-      total = std::move(split);
-    } else {
-      merge(split, math, total);
-    }
+    const std::int32_t end = end_of_split(begin);
+    merge(attend_split(query, begin, end, math, memory.last(head_dim)), math, total);
     begin = end;
   }
   const float inverse = 1.0F / total.sum;
@@ -143,7 +146,7 @@ void attend(const Query<T>& query, const Arithmetic& math, float* out) {
 }
 
 template <class T>
-void attend_all(const PagedAttentionArgs& args) {
+void attend_all(const PagedAttentionArgs& args, std::span<float> memory) {
   const Arithmetic math;
   const std::int64_t group = args.q.dim(1) / args.kv.num_heads;
   const auto* cu_seqlens_q = args.cu_seqlens_q.as<std::int32_t>();
@@ -160,7 +163,7 @@ void attend_all(const PagedAttentionArgs& args) {
                    .args = args,
                    .first_key = first_key_seen(end, args.window_tokens),
                    .end_key = end},
-                  math,
+                  math, memory,
                   args.out.as<float>() + token * args.out.stride(0) + head * args.out.stride(1));
       }
     }
@@ -169,8 +172,11 @@ void attend_all(const PagedAttentionArgs& args) {
 
 }  // namespace
 
-void paged_attention_in_order(const PagedAttentionArgs& args) {
-  visit_float_dtype(args.kv.dtype, [&]<class T>() { attend_all<T>(args); });
+void paged_attention_in_order(const PagedAttentionArgs& args, TensorView workspace) {
+  check(workspace.numel() == 2 * std::int64_t{args.kv.head_dim}, "a workspace of 2 * ",
+        args.kv.head_dim, " numbers is needed, not of ", workspace.numel());
+  const std::span memory(workspace.as<float>(), static_cast<std::size_t>(workspace.numel()));
+  visit_float_dtype(args.kv.dtype, [&]<class T>() { attend_all<T>(args, memory); });
 }
 
 }  // namespace minisgl::kernels::ref

@@ -27,8 +27,9 @@ void qk_norm_rope_store(const RopeStoreArgs& args);
 void paged_attention(const PagedAttentionArgs& args);
 
 /// The same in f32, in the order of kernels/attention_tiles.h: what the optimised kernels must give
-/// bit for bit. One query head after the other, one number after the other.
-void paged_attention_in_order(const PagedAttentionArgs& args);
+/// bit for bit. One query head after the other, one number after the other. `workspace`,
+/// [2, head_dim] f32, is all the memory that it takes.
+void paged_attention_in_order(const PagedAttentionArgs& args, TensorView workspace);
 
 /// See kernels/sampling.h: the probability of each token of a row.
 std::vector<double> filtered_probabilities(TensorView logits, const SamplingRow& row);
