@@ -1,7 +1,7 @@
 // The input, byte by byte: flags; number of single bytes in the vocabulary and those bytes; number
 // of merges and, for each, left and right token (by index, modulo what is there); the rest is the
-// word. The oracle is the definition: look through all pairs for the lowest rank, merge the leftmost
-// such pair, begin again.
+// word. The oracle is the definition: look through all pairs for the lowest rank, merge the
+// leftmost such pair, begin again.
 
 #include "tokenizer/bpe.h"
 

@@ -54,7 +54,11 @@ class Repo:
     def listing(self, sizes: dict[str, int]) -> dict:
         siblings = []
         for path, data in self.files.items():
-            entry = {"rfilename": path, "size": sizes.get(path, len(data)), "blobId": git_hash(data)}
+            entry = {
+                "rfilename": path,
+                "size": sizes.get(path, len(data)),
+                "blobId": git_hash(data),
+            }
             if len(data) >= 1000:
                 entry["lfs"] = {"sha256": sha256(data), "size": entry["size"], "pointerSize": 130}
             siblings.append(entry)
@@ -120,18 +124,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.hub.seen.append(Seen(self.host, path, token, self.headers.get("Range")))
         if self.host == "cdn":
             repo, _, name = path.lstrip("/").partition("//")
-            return self.send_file(self.hub.repos[repo], name)
+            self.send_file(self.hub.repos[repo], name)
+            return
         if path.startswith("/api/v1/models/"):
-            return self.modelscope(path.removeprefix("/api/v1/models/"), query)
+            self.modelscope(path.removeprefix("/api/v1/models/"), query)
+            return
         if path.startswith("/api/models/"):
             rest = path.removeprefix("/api/models/")
             if "/tree/" in rest:
-                return self.tree(rest.partition("/tree/")[0], token)
+                self.tree(rest.partition("/tree/")[0], token)
+                return
             repo, _, revision = rest.partition("/revision/")
-            return self.listing(repo, revision, token)
+            self.listing(repo, revision, token)
+            return
         repo, _, rest = path.lstrip("/").partition("/resolve/")
         revision, _, name = rest.partition("/")
-        return self.resolve(repo, revision, name, token)
+        self.resolve(repo, revision, name, token)
 
     # The Hugging Face hub
 
@@ -158,7 +166,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if repo is None:
             return
         if revision not in repo.revisions:
-            return self.fail(404, "RevisionNotFound")
+            self.fail(404, "RevisionNotFound")
+            return
         self.send(200, json.dumps(repo.listing(self.hub.sizes)).encode())
 
     def tree(self, name: str, token: str | None) -> None:
@@ -179,12 +188,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if repo is None:
             return
         if revision not in repo.revisions or path not in repo.files:
-            return self.fail(404, "EntryNotFound")
+            self.fail(404, "EntryNotFound")
+            return
         data = repo.files[path]
         if self.command == "HEAD" and len(data) < 1000:
-            return self.send(200, data, X_Repo_Commit=repo.commit, ETag=f'"{git_hash(data)}"')
+            self.send(200, data, X_Repo_Commit=repo.commit, ETag=f'"{git_hash(data)}"')
+            return
         if len(data) < 1000:
-            return self.send_file(repo, path)
+            self.send_file(repo, path)
+            return
         self.send(
             302, b"", X_Repo_Commit=repo.commit, X_Linked_ETag=f'"{sha256(data)}"',
             X_Linked_Size=str(len(data)),
@@ -197,7 +209,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         name, _, what = rest.partition("/repo")
         repo = self.hub.repos.get(name)
         if repo is None or query.get("Revision") not in repo.revisions:
-            return self.send(404, json.dumps({"Code": 10010205001, "Message": "none"}).encode())
+            self.send(404, json.dumps({"Code": 10010205001, "Message": "none"}).encode())
+            return
         if what == "/files":
             entries = [{"Name": "sub", "Path": "sub", "Type": "tree", "Size": 0, "Sha256": ""}]
             entries += [
@@ -205,8 +218,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                  "Sha256": sha256(data), "IsLFS": len(data) >= 1000}
                 for path, data in repo.files.items()
             ]  # fmt: skip
-            return self.send(200, json.dumps({"Code": 200, "Data": {"Files": entries}}).encode())
-        return self.send_file(repo, query["FilePath"])
+            self.send(200, json.dumps({"Code": 200, "Data": {"Files": entries}}).encode())
+            return
+        self.send_file(repo, query["FilePath"])
 
     # Files and faults
 
@@ -227,7 +241,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if wanted and not faults.no_ranges:
             begin = int(wanted.removeprefix("bytes=").removesuffix("-"))
         if begin >= len(data) > 0:
-            return self.fail(416, "")
+            self.fail(416, "")
+            return
         part = data[begin:]
         self.send_response(206 if begin else 200)
         if begin:

@@ -93,6 +93,11 @@ def blobs(cache: pathlib.Path, name: str = NAME) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
 
+def unfinished(hub: HubServer) -> str:
+    """What the weights are called while they come."""
+    return sha256(hub.repos[NAME].files[WEIGHTS]) + ".incomplete"
+
+
 # The whole, and its layout
 
 
@@ -224,8 +229,7 @@ def test_it_gives_up_in_the_end_and_keeps_what_came(fails, pull, hub, cache):
     line = fails("pull", NAME)
     assert WEIGHTS in line
     assert "5 times; what came so far is kept" in line
-    part = sha256(hub.repos[NAME].files[WEIGHTS]) + ".incomplete"
-    assert part in blobs(cache)
+    assert unfinished(hub) in blobs(cache)
     assert "is not complete in the cache" in fails("tokenize", "--model", NAME)
     hub.faults.cut_after.clear()
     hub.seen.clear()
@@ -258,9 +262,7 @@ def test_ctrl_c_leaves_what_the_next_pull_goes_on_from(
         [minisgl_binary, "pull", NAME], env=environment, stderr=subprocess.PIPE, text=True,
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    part = cache / "models--org--tiny/blobs" / (
-        sha256(hub.repos[NAME].files[WEIGHTS]) + ".incomplete"
-    )
+    part = cache / "models--org--tiny/blobs" / unfinished(hub)
     end = time.monotonic() + 30
     while not (part.exists() and part.stat().st_size > 100_000):
         assert time.monotonic() < end
@@ -296,9 +298,7 @@ def test_a_wrong_hash_removes_the_file_and_says_so(fails, pull, hub, cache, path
 
 
 def test_damage_in_the_part_that_was_there_is_found(fails, pull, hub, cache):
-    part = cache / "models--org--tiny/blobs" / (
-        sha256(hub.repos[NAME].files[WEIGHTS]) + ".incomplete"
-    )
+    part = cache / "models--org--tiny/blobs" / unfinished(hub)
     part.parent.mkdir(parents=True)
     part.write_bytes(random.Random(1).randbytes(1000))
     assert "is damaged" in fails("pull", NAME)
@@ -393,7 +393,9 @@ def test_a_name_that_is_none(fails):
 
 def test_offline_nothing_is_fetched(fails, pull, hub):
     offline = {"HF_HUB_OFFLINE": "1"}
-    assert "no such model is in the cache" in fails("pull", NAME, env=offline)
+    line = fails("pull", NAME, env=offline)
+    assert "no such model is in the cache" in line
+    assert "without HF_HUB_OFFLINE" in line
     assert hub.seen == []
     folder = pull(NAME)
     hub.seen.clear()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the inputs that the fuzzers begin with: small ones, out of the test data.
 
-    tools/fuzz_seeds.py FOLDER    FOLDER/<target>/ gets the inputs, FOLDER/<target>.dict its words
+tools/fuzz_seeds.py FOLDER    FOLDER/<target>/ gets the inputs, FOLDER/<target>.dict its words
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def gguf_seeds():
         "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.rope.freq_base": 1e4,
         "llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0,
     }  # fmt: skip
-    gpt2 = ["<|end|>", "A", "h", "l", "o", "\u0120", "lo", "l\u0120", "\u0120w", "w", "1", "<|im_end|>"]
+    gpt2 = ["<|end|>", "A", "h", "l", "o", "Ġ", "lo", "lĠ", "Ġw", "w", "1", "<|im_end|>"]
     merges = ["l o", "l \u0120", "\u0120 w"]
     bpe = {
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": gpt2,
@@ -204,9 +204,7 @@ WORDS = {
 
 
 def quoted(word: bytes) -> str:
-    plain = "".join(
-        chr(b) if 0x20 <= b < 0x7F and b not in b'"\\' else f"\\x{b:02x}" for b in word
-    )
+    plain = "".join(chr(b) if 0x20 <= b < 0x7F and b not in b'"\\' else f"\\x{b:02x}" for b in word)
     return f'"{plain}"'
 
 

@@ -132,7 +132,7 @@ void PullProgress::draw(bool now) {
   }
   const int columns = terminal_columns();
   wipe();
-  const std::string all = fmt::format("file {} of {}", file_number_, num_files_);
+  const std::string all = fmt::format("total, file {} of {}", file_number_, num_files_);
   std::fputs((line_of(path_, file_done_, file_size_, "", columns) + "\n" +
               line_of(all, done_, total_, more, columns))
                  .c_str(),

@@ -33,8 +33,8 @@ class Speed {
   std::deque<Sample> samples_;
 };
 
-/// On a terminal two lines that are redrawn in place, one for the file and one for all of them, with
-/// speed and remaining time; what is finished moves up. Elsewhere one line for each finished file.
+/// On a terminal two lines that are redrawn in place, one for the file and one for all of them,
+/// with speed and remaining time; what is finished moves up. Elsewhere one line for each finished file.
 /// Writes to standard error.
 class PullProgress final : public pull::Progress {
  public:

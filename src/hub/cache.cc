@@ -125,7 +125,8 @@ fs::path find_model(const std::string& model) {
   if (!snapshot) {
     if (repo.has_unfinished()) incomplete(*name, "a download did not end");
     throw Error(model + " is no file or folder here, and no such model is in the cache " +
-                cache.string() + "; to download it: minisgl pull " + model);
+                cache.string() + "; to download it" +
+                (is_offline() ? ", without HF_HUB_OFFLINE" : "") + ": minisgl pull " + model);
   }
   const std::vector<std::string> files = files_below(*snapshot);
   if (name->file.empty() && !checkpoint_files(files).empty()) {

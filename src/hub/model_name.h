@@ -20,8 +20,8 @@ struct ModelName {
 };
 
 /// Nothing when `text` is of another form: a path such as "./x", "/x", "x.gguf" or "a/b/c".
-/// Source   huggingface_hub's validate_repo_id(): letters, digits, '.', '_' and '-' in each half, at
-///          most 96 characters, no "--" or "..", no '-' or '.' at the ends of a half.
+/// Source   huggingface_hub's validate_repo_id(): letters, digits, '.', '_' and '-' in each half,
+///          at most 96 characters, no "--" or "..", no '-' or '.' at the ends of a half.
 std::optional<ModelName> parse_model_name(std::string_view text);
 
 }  // namespace minisgl::hub

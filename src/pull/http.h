@@ -72,8 +72,8 @@ class HttpClient {
 bool same_origin(const std::string& a, const std::string& b);
 /// Where a redirect from `base` to `location`, which may be relative, leads to. Throws Error.
 std::string resolve_url(const std::string& base, const std::string& location);
-/// `text` for a path or a query: all but letters, digits and - . _ ~ becomes %XX, '/' as well unless
-/// it is to be kept.
+/// `text` for a path or a query: all but letters, digits and - . _ ~ becomes %XX, '/' as well
+/// unless it is to be kept.
 std::string encode_url(const std::string& text, bool keep_slashes);
 
 }  // namespace minisgl::pull

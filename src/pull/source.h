@@ -60,8 +60,8 @@ std::unique_ptr<Source> make_source(std::string_view name);
 
 /// Whether the same request may succeed later: no reply, an interrupted one, 408, 429 and 5xx.
 bool may_pass(const HttpReply& reply);
-/// How long to wait after `failures` of them: 1, 2, 4, ... times `base`, or what the reply asks for,
-/// at most a minute.
+/// How long to wait after `failures` of them: 1, 2, 4, ... times `base`, or what the reply asks
+/// for, at most a minute.
 std::chrono::milliseconds wait_time(const HttpReply& reply, int failures,
                                     std::chrono::milliseconds base);
 /// Why there was no success, for a line of a log.
