@@ -3,7 +3,7 @@
 
 #include "formats/gguf.h"
 #include "input.h"
-#include "models/config.h"
+#include "models/gguf_config.h"
 #include "models/weight_source.h"
 #include "targets.h"
 #include "tokenize.h"
