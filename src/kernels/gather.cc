@@ -2,9 +2,13 @@
 
 #include <cstring>
 
+#include "kernels/cuda/ops.h"
+
 namespace minisgl::kernels {
 
 void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::gather_rows(x, rows, y, stream);
   check_tensor(rows, {y.dim(0)}, DType::kI32, "rows");
   check_tensor(x, {-1, y.dim(1)}, DType::kF32, "x");
   check_tensor(y, {-1, -1}, DType::kF32, "y");
@@ -17,6 +21,8 @@ void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream) {
 }
 
 void gather(TensorView values, TensorView index, TensorView out, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::gather(values, index, out, stream);
   check_tensor(index, {out.dim(0)}, DType::kI32, "index");
   check_tensor(values, {-1}, DType::kI32, "values");
   check_tensor(out, {-1}, DType::kI32, "out");
@@ -27,6 +33,8 @@ void gather(TensorView values, TensorView index, TensorView out, Stream& stream)
 }
 
 void scatter(TensorView in, TensorView index, TensorView values, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::scatter(in, index, values, stream);
   check_tensor(index, {in.dim(0)}, DType::kI32, "index");
   check_tensor(values, {-1}, DType::kI32, "values");
   check_tensor(in, {-1}, DType::kI32, "in");

@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cuda/ops.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -155,6 +156,8 @@ void run(Product& product, ThreadPool& pool) {
 
 void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
             TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::linear(x, weights, bias, y, stream);
   check(!weights.empty() && weights.size() <= kMaxSegments, "linear takes 1 to ", kMaxSegments,
         " matrices, not ", weights.size());
   check_tensor(x, {-1, weights[0]->cols()}, DType::kF32, "x of linear");
@@ -175,6 +178,8 @@ void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorVi
 }
 
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::embedding(ids, table, y, stream);
   check(ids.rank() == 1, "ids of embedding: expected one dimension, found ", ids.rank());
   check_tensor(ids, {-1}, DType::kI32, "ids of embedding");
   check_tensor(y, {ids.dim(0), table.cols()}, DType::kF32, "y of embedding");

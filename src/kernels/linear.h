@@ -11,8 +11,9 @@
 
 namespace minisgl::kernels {
 
-/// How the elements of a PackedMatrix lie in memory (kernels/cpu/pack.h).
-enum class Packing : std::uint8_t { kRows, kInt4, kInt8, kFloat };
+/// How the elements of a PackedMatrix lie in memory (kernels/cpu/pack.h). kGpuRows: bf16, row after
+/// row, in the memory of a GPU.
+enum class Packing : std::uint8_t { kRows, kInt4, kInt8, kFloat, kGpuRows };
 
 /// A weight matrix [rows, cols] in the order in which the kernels read it. Move-only.
 class PackedMatrix {
@@ -27,6 +28,7 @@ class PackedMatrix {
   const std::byte* data() const { return data_.data(); }
   std::size_t bytes() const { return data_.size(); }
   bool empty() const { return rows_ == 0; }
+  Device device() const { return data_.device(); }
 
  private:
   std::int64_t rows_ = 0;
