@@ -82,13 +82,13 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   {
     ProgressBar bar("Loading weights");
     model = load_model(path, {.num_threads = config.num_threads,
-                                       .max_seq_len = config.max_seq_len,
-                                       .shard = {},
-                                       .dtype = dtype_named(options.dtype),
-                                       .dummy_weights = options.dummy_weights,
-                                       .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                         bar.update(done, total);
-                                       }});
+                              .max_seq_len = config.max_seq_len,
+                              .shard = {},
+                              .dtype = dtype_named(options.dtype),
+                              .dummy_weights = options.dummy_weights,
+                              .on_progress = [&](std::int64_t done, std::int64_t total) {
+                                bar.update(done, total);
+                              }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
