@@ -77,8 +77,8 @@ class ScheduledRun {
       if (config_.on_step) config_.on_step(*engine_, batch);
     };
     engine_ = std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads,
-                                                               .dtype = config.dtype,
-                                                               .max_seq_len = config.max_seq_len}),
+                                                               .max_seq_len = config.max_seq_len,
+                                                               .dtype = config.dtype}),
                                        engine);
     scheduler_ =
         std::make_unique<Scheduler>(*engine_,
