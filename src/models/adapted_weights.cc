@@ -22,17 +22,13 @@ struct Part {
 
 class AdaptedWeights final : public WeightSource {
  public:
-  AdaptedWeights(std::unique_ptr<WeightSource> source, const ModelConfig& config,
-                 const Architecture& row)
+  AdaptedWeights(std::unique_ptr<WeightSource> source, const ModelConfig& config)
       : source_(std::move(source)),
         q_rows_(config.num_heads * config.head_dim),
         kv_rows_(config.num_kv_heads * config.head_dim),
         mlp_rows_(config.intermediate_size) {
-    for (const std::string& name : source_->names()) {
-      const std::string text = row.text_section.empty() ? name : text_name(name);
-      if (text.empty()) continue;
-      if (!row.merged_projections || !add_parts(text, name)) parts_[text] = {name};
-    }
+    for (const std::string& name : source_->names())
+      if (!add_parts(name)) parts_[name] = {name};
   }
 
   TensorView find(std::string_view name) const override {
@@ -40,7 +36,7 @@ class AdaptedWeights final : public WeightSource {
     if (found == parts_.end()) return {};
     const Part& part = found->second;
     const TensorView whole = source_->find(part.tensor);
-    if (part.all == 0) return whole;
+    if (part.all == 0 || whole.empty()) return whole;
     if (whole.rank() != 2 || whole.dim(0) != part.all)
       throw Error(describe() + ": tensor " + part.tensor + " has shape " + to_string(whole.shape) +
                   ", but the model's configuration needs " + std::to_string(part.all) + " rows");
@@ -52,29 +48,16 @@ class AdaptedWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& tensor) const override { source_->drop(tensor); }
+  std::vector<std::string> file_faults() const override { return source_->file_faults(); }
   std::string describe() const override { return source_->describe(); }
   bool has_paired_qk_rows() const override { return source_->has_paired_qk_rows(); }
 
  private:
-  /// "" for a tensor that is not the text model's.
-  static std::string text_name(std::string_view name) {
-    // As published, and as transformers 5 has them in memory.
-    constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {
-        {"language_model.model.", "model."},
-        {"language_model.lm_head.", "lm_head."},
-        {"model.language_model.", "model."},
-        {"lm_head.", "lm_head."}};
-    for (const auto& [prefix, replacement] : kPrefixes)
-      if (name.starts_with(prefix))
-        return std::string(replacement).append(name.substr(prefix.size()));
-    return {};
-  }
-
   /// False if the tensor is not a merged one.
-  bool add_parts(const std::string& text, const std::string& name) {
+  bool add_parts(const std::string& name) {
     constexpr std::string_view kQkv = "self_attn.qkv_proj.weight";
-    if (text.ends_with(kQkv)) {
-      const std::string scope = text.substr(0, text.size() - kQkv.size()) + "self_attn.";
+    if (name.ends_with(kQkv)) {
+      const std::string scope = name.substr(0, name.size() - kQkv.size()) + "self_attn.";
       const std::int64_t all = q_rows_ + 2 * kv_rows_;
       parts_[scope + "q_proj.weight"] = {name, 0, q_rows_, all};
       parts_[scope + "k_proj.weight"] = {name, q_rows_, kv_rows_, all};
@@ -82,8 +65,8 @@ class AdaptedWeights final : public WeightSource {
       return true;
     }
     for (const std::string_view gate_up : {"mlp.gate_up_proj.weight", "mlp.up_proj.weight"}) {
-      if (!text.ends_with(gate_up)) continue;
-      const std::string scope = text.substr(0, text.size() - gate_up.size()) + "mlp.";
+      if (!name.ends_with(gate_up)) continue;
+      const std::string scope = name.substr(0, name.size() - gate_up.size()) + "mlp.";
       parts_[scope + "gate_proj.weight"] = {name, 0, mlp_rows_, 2 * mlp_rows_};
       parts_[scope + "up_proj.weight"] = {name, mlp_rows_, mlp_rows_, 2 * mlp_rows_};
       return true;
@@ -101,8 +84,8 @@ class AdaptedWeights final : public WeightSource {
 std::unique_ptr<WeightSource> adapted_weights(std::unique_ptr<WeightSource> source,
                                               const ModelConfig& config) {
   const Architecture& row = find_huggingface(config.architecture, source->describe());
-  if (!row.merged_projections && row.text_section.empty()) return source;
-  return std::make_unique<AdaptedWeights>(std::move(source), config, row);
+  if (!row.merged_projections) return source;
+  return std::make_unique<AdaptedWeights>(std::move(source), config);
 }
 
 }  // namespace minisgl::models

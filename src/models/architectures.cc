@@ -15,13 +15,18 @@ constexpr std::string_view kGemma3Defaults = R"({
   "max_position_embeddings": 131072, "tie_word_embeddings": true, "query_pre_attn_scalar": 256,
   "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0})";
 
-// Source: transformers models/{llama,mistral,qwen2,qwen3,smollm3,gemma2,gemma3,phi3,granite,olmo2}/;
-// llama.cpp conversion/ (which reorders what) and src/models/.
+// Source: transformers models/{llama,mistral,mistral3,qwen2,qwen3,qwen3_moe,smollm3,gemma2,gemma3,phi3,
+// granite,olmo2}/; llama.cpp conversion/ (which reorders what) and src/models/.
 constexpr Architecture kArchitectures[] = {
     {.huggingface = "LlamaForCausalLM", .gguf = "llama", .gguf_paired_qk_rows = true},
     {.huggingface = "MistralForCausalLM",
      .gguf = "llama",
      .gguf_paired_qk_rows = true,
+     .windows = WindowRule::kAllLayers},
+    {.huggingface = "Mistral3ForConditionalGeneration",
+     .gguf = "llama",
+     .gguf_paired_qk_rows = true,
+     .text_part = true,
      .windows = WindowRule::kAllLayers},
     {.huggingface = "Qwen2ForCausalLM",
      .gguf = "qwen2",
@@ -32,6 +37,12 @@ constexpr Architecture kArchitectures[] = {
      .gguf = "qwen3",
      .qk_norm = true,
      .windows = WindowRule::kByLayer,
+     .has_window_switch = true},
+    {.huggingface = "Qwen3MoeForCausalLM",
+     .gguf = "qwen3moe",
+     .qk_norm = true,
+     .moe = true,
+     .windows = WindowRule::kAllLayers,
      .has_window_switch = true},
     {.huggingface = "SmolLM3ForCausalLM",
      .gguf = "smollm3",
@@ -61,12 +72,12 @@ constexpr Architecture kArchitectures[] = {
     {.huggingface = "Gemma3ForConditionalGeneration",
      .gguf = "gemma3",
      .qk_norm = true,
+     .text_part = true,
      .windows = WindowRule::kPattern,
      .window_pattern = 6,
      .norms = NormPlacement::kBoth,
      .activation = Activation::kGeluTanh,
      .family = Family::kGemma3,
-     .text_section = "text_config",
      .defaults = kGemma3Defaults},
     {.huggingface = "Phi3ForCausalLM",
      .gguf = "phi3",

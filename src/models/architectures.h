@@ -29,6 +29,10 @@ struct Architecture {
   /// GGUF files store the rows of q and k heads as pairs (d, d + head_dim / 2): llama.cpp's
   /// converter reorders them for this architecture alone.
   bool gguf_paired_qk_rows = false;
+  /// A model that also sees: its config.json keeps the text part in text_config, and whether the
+  /// head is tied follows from the weights.
+  bool text_part = false;
+  bool moe = false;  ///< layers may be mixtures of experts
   WindowRule windows = WindowRule::kNone;
   bool has_window_switch = false;   ///< windows need use_sliding_window
   std::int64_t window_pattern = 0;  ///< WindowRule::kPattern, unless sliding_window_pattern says
@@ -38,9 +42,6 @@ struct Architecture {
   /// Weights of q, k and v are one tensor, and so are those of gate and up.
   bool merged_projections = false;
   Family family = Family::kPlain;
-  /// The text model's part of config.json and of the tensors' names, of models that also see images;
-  /// the rest is left alone.
-  std::string_view text_section = "";
   /// What transformers takes for keys that config.json leaves out, where that is not what this
   /// project takes for all architectures. JSON.
   std::string_view defaults = "{}";

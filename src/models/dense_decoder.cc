@@ -10,7 +10,7 @@
 #include "kernels/rope.h"
 #include "layers/attention.h"
 #include "layers/embedding.h"
-#include "layers/mlp.h"
+#include "layers/feed_forward.h"
 #include "layers/norm.h"
 #include "models/rope.h"
 
@@ -49,7 +49,7 @@ class DecoderLayer {
         attention_(w.scope("self_attn"), c, rope_table, i),
         after_attention_(optional_norm(w, c, norm_names(c.norms).after_attention)),
         before_mlp_(optional_norm(w, c, norm_names(c.norms).before_mlp)),
-        mlp_(w.scope("mlp"), c.hidden_size, c.intermediate_size, c.activation),
+        mlp_(w.scope("mlp"), c, i),
         after_mlp_(optional_norm(w, c, norm_names(c.norms).after_mlp)),
         residual_scale_(c.residual_scale) {}
 
@@ -93,7 +93,7 @@ class DecoderLayer {
   layers::RopeAttention attention_;
   std::optional<layers::RmsNorm> after_attention_;
   std::optional<layers::RmsNorm> before_mlp_;
-  layers::GatedMlp mlp_;
+  layers::FeedForward mlp_;
   std::optional<layers::RmsNorm> after_mlp_;
   double residual_scale_;
 };

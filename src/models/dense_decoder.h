@@ -1,4 +1,4 @@
-// All dense models: one graph with options.
+// All decoders: one graph with options.
 
 #pragma once
 

@@ -120,7 +120,7 @@ TEST_F(FamilyConfigTest, TheTextPartOfAModelWithImagesIsReadWithItsDefaults) {
   EXPECT_EQ(c.layer_windows[4], 1024);
   EXPECT_EQ(c.layer_windows[5], 0);
   write("config.json", R"({"architectures": ["Gemma3ForConditionalGeneration"]})");
-  EXPECT_THAT(message_of([&] { read(); }), HasSubstr("text_config is missing; expected an object"));
+  EXPECT_THAT(message_of([&] { read(); }), HasSubstr("text_config is missing, expected an object"));
 }
 
 TEST_F(FamilyConfigTest, Gemma2HasSoftCapsAndWindowsInEveryOtherLayer) {
