@@ -169,7 +169,7 @@ TEST_F(FamilyConfigTest, Phi3sLongRopeHoldsUpToTheOriginalContextUnlessMoreIsAsk
               HasSubstr("rope_parameters: short_factor is [1,2], expected 9 positive numbers"));
   EXPECT_THAT(error_of_rope("long_factor", nullptr), HasSubstr("long_factor is missing"));
   EXPECT_THAT(error_of_rope("partial_rotary_factor", 0.7),
-              testing::AllOf(HasSubstr("long_factor is ["), HasSubstr("expected 8 positive")));
+              testing::AllOf(HasSubstr("short_factor is ["), HasSubstr("expected 8 positive")));
   EXPECT_THAT(error_of_rope("partial_rotary_factor", 0.05),
               HasSubstr("partial_rotary_factor is 0.05, expected a part of head_dim 24 that is"));
   EXPECT_THAT(error_of_rope("rope_type", "yarn"),

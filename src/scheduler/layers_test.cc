@@ -41,7 +41,7 @@ class LayersTest : public testing::TestWithParam<std::string> {
         weights_(folder_),
         golden_(SafetensorsFile(folder_ / "golden.safetensors")) {
     fs::create_directories(cut_);
-    prompt_ = testing_util::read_json(folder_ / "golden.json")["prompts"][1]["ids"];
+    testing_util::read_json(folder_ / "golden.json")["prompts"][1]["ids"].get_to(prompt_);
   }
   ~LayersTest() override { fs::remove_all(cut_); }
 
