@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "hub/cache.h"
 #include "llm/local_generator.h"
 #include "tokenizer/chat_renderer.h"
 #include "tokenizer/tokenizer.h"
@@ -32,7 +33,7 @@ int perplexity(const LlmOptions& options, const std::string& path) {
   if (!file) throw Error("cannot read " + path);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::vector<TokenId> ids =
-      load_tokenizer(options.model)->encode(text, {.add_special = true});
+      load_tokenizer(hub::find_model(options.model))->encode(text, {.add_special = true});
   if (ids.size() < 2) throw Error(path + " has fewer than two tokens: there is nothing to predict");
   LlmOptions one = options;
   one.max_running_requests = 1;
@@ -60,8 +61,8 @@ Command add_tokenize(CLI::App& app) {
   app.add_flag("--special-as-text", options->encode.special_as_text,
                "Special tokens in the text are ordinary text");
   return [options] {
-    const std::vector<TokenId> ids =
-        load_tokenizer(options->model)->encode(read_standard_input(), options->encode);
+    const std::vector<TokenId> ids = load_tokenizer(hub::find_model(options->model))
+                                         ->encode(read_standard_input(), options->encode);
     print(Json(ids).dump() + "\n");
     return 0;
   };
@@ -85,7 +86,7 @@ Command add_detokenize(CLI::App& app) {
         throw Error("not a token id: " + id.dump());
       ids.push_back(id.get<TokenId>());
     }
-    print(load_tokenizer(options->model)->decode(ids, options->skip_special));
+    print(load_tokenizer(hub::find_model(options->model))->decode(ids, options->skip_special));
     return 0;
   };
 }
@@ -104,7 +105,8 @@ Command add_render(CLI::App& app) {
     if (!json.is_object() || !json.contains("messages"))
       throw Error("the request has no \"messages\"");
     const auto field = [&](const char* name) { return json.contains(name) ? json[name] : Json(); };
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(options->llm.model);
+    const std::unique_ptr<Tokenizer> tokenizer =
+        load_tokenizer(hub::find_model(options->llm.model));
     Json kwargs = field("chat_template_kwargs");
     if (json.contains("documents")) kwargs["documents"] = json["documents"];
     const MarkedText prompt = ChatRenderer(*tokenizer, chat_options(options->llm))

@@ -150,7 +150,7 @@ TEST(AgreementTest, WhereAPromptIsCutIntoChunksChangesNothing) {
     shape.num_heads = 4;
     shape.max_seq_len_tokens = kLength;
     World world(shape);
-    const auto width = static_cast<std::ptrdiff_t>(shape.num_heads * shape.head_dim);
+    const std::int64_t width = std::int64_t{shape.num_heads} * shape.head_dim;
     const auto attend_to = [&](AttentionBackend& backend, std::int32_t begin, std::int32_t end) {
       world.batch.rows = {{RowId{0}, begin, end}};
       world.batch.num_rows = 1;
@@ -166,7 +166,7 @@ TEST(AgreementTest, WhereAPromptIsCutIntoChunksChangesNothing) {
                      std::to_string(cut));
         std::vector<float> parts = attend_to(*backend, 0, cut);
         const std::vector<float> rest = attend_to(*backend, cut, kLength);
-        ASSERT_EQ(static_cast<std::ptrdiff_t>(parts.size()), cut * width);
+        ASSERT_EQ(static_cast<std::int64_t>(parts.size()), cut * width);
         parts.insert(parts.end(), rest.begin(), rest.end());
         expect_same_bits(whole, parts);
         if (HasFatalFailure()) return;

@@ -4,10 +4,13 @@
 
 #include "base/math.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cuda/ops.h"
 
 namespace minisgl::kernels {
 
 void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::silu_and_mul(gate_up, y, stream);
   check_tensor(y, {-1, -1}, DType::kF32, "y");
   check_tensor(gate_up, {y.dim(0), 2 * y.dim(1)}, DType::kF32, "gate_up");
   check(gate_up.stride(1) == 1 && y.stride(1) == 1,

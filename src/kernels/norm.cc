@@ -4,6 +4,7 @@
 
 #include "base/math.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cuda/ops.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -45,6 +46,8 @@ void run(const NormRows& job, Stream& stream) {
 }  // namespace
 
 void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::rms_norm(x, weight, eps, y, stream);
   check_weight(weight);
   check_rows(x, weight, "x");
   check_rows(y, weight, "y");
@@ -62,6 +65,8 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
 
 void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
                         Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::fused_add_rms_norm(x, residual, weight, eps, stream);
   check_weight(weight);
   check_rows(x, weight, "x");
   check_rows(residual, weight, "residual");

@@ -7,6 +7,7 @@
 
 #include "base/math.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cuda/ops.h"
 #include "tensor/half.h"
 
 namespace minisgl::kernels {
@@ -117,6 +118,8 @@ Tensor make_rope_table(std::span<const float> inv_freq, std::int64_t num_positio
 }
 
 void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::qk_norm_rope_store(args, stream);
   check_args(args);
   const std::int64_t tokens = args.q.dim(0);
   if (tokens == 0) return;

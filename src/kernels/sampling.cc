@@ -6,6 +6,7 @@
 #include "base/math.h"
 #include "kernels/cpu/sampling_row.h"
 #include "kernels/cpu/table.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/philox.h"
 
 namespace minisgl::kernels {
@@ -33,32 +34,21 @@ std::int32_t sample_row(std::span<const float> logits, const SamplingRow& row, s
 
 }  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t a = std::uint64_t{0xD2511F53U} * counter[0];
-    const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * counter[2];
-    counter = {
-        static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
-        static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
-    key[0] += 0x9E3779B9U;
-    key[1] += 0xBB67AE85U;
-  }
-  return counter;
-}
-
 double philox_uniform(std::uint64_t seed, std::uint64_t position) {
-  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
-  return philox4x32({low(position), high(position), 0, 0}, {low(seed), high(seed)})[0] * 0x1p-32;
+  return philox_bits(seed, position) * 0x1p-32;
 }
 
-std::int64_t sampling_workspace_bytes(std::int64_t num_rows, std::int64_t vocab_size) {
+std::int64_t sampling_workspace_bytes(std::int64_t num_rows, std::int64_t vocab_size,
+                                      Device device) {
+  if constexpr (cuda::kBuilt)
+    if (!device.is_cpu()) return gpu::sampling_workspace_bytes(num_rows, vocab_size);
   return std::clamp<std::int64_t>(num_rows, 1, kMaxRowsAtOnce) * row_bytes(vocab_size);
 }
 
 void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, TensorView workspace,
             Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::sample(logits, rows, tokens, workspace, stream);
   check_tensor(logits, {-1, -1}, DType::kF32, "logits");
   const std::int64_t num_rows = logits.dim(0);
   const std::int64_t vocab = logits.dim(1);

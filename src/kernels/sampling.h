@@ -36,8 +36,9 @@ struct SamplingRow {
 void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, TensorView workspace,
             Stream& stream);
 /// For as many rows at once as there are threads, but at most 16; with less workspace, down to what
-/// one row needs, fewer rows are drawn at once.
-std::int64_t sampling_workspace_bytes(std::int64_t num_rows, std::int64_t vocab_size);
+/// one row needs, fewer rows are drawn at once. On a GPU all rows are drawn at once.
+std::int64_t sampling_workspace_bytes(std::int64_t num_rows, std::int64_t vocab_size,
+                                      Device device = kCpu);
 
 /// The uniform number in [0, 1) with 32 bits that a draw uses (Salmon et al. 2011, "Parallel random
 /// numbers: as easy as 1, 2, 3": ten rounds of Philox4x32).

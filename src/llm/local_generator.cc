@@ -1,11 +1,14 @@
 #include "llm/local_generator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <future>
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "hub/cache.h"
 #include "kernels/simd.h"
 
 namespace minisgl {
@@ -13,8 +16,15 @@ namespace {
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
+Compute compute_named(const std::string& name) {
+  if (name == "exact") return Compute::kExact;
+  if (name == "bf16") return Compute::kBf16;
+  throw Error("compute \"" + name + "\" is not known; there are exact, bf16");
+}
+
 EngineConfig engine_config(const LlmOptions& options) {
   return {.num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
+          .compute = compute_named(options.compute),
           .attention_backend = options.attention_backend,
           .page_size = options.page_size,
           .num_pages = options.num_pages,
@@ -28,8 +38,32 @@ EngineConfig engine_config(const LlmOptions& options) {
           .on_logits = {}};
 }
 
-/// The name of a file without its extension, or of a folder.
-std::string default_name(const std::filesystem::path& path) {
+/// "temperature 0.6, top_k 20"; "" when there is no advice.
+std::string describe(const SamplingDefaults& defaults) {
+  std::string text;
+  const auto add = [&text](const char* name, const auto& value) {
+    if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", defaults.temperature);
+  add("top_k", defaults.top_k);
+  add("top_p", defaults.top_p);
+  add("min_p", defaults.min_p);
+  return text;
+}
+
+/// "auto" is none.
+std::optional<DType> dtype_named(const std::string& name) {
+  if (name == "float32") return DType::kF32;
+  if (name == "float16") return DType::kF16;
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "auto") return std::nullopt;
+  throw Error("dtype \"" + name + "\" is not known; there are auto, float32, float16, bfloat16");
+}
+
+/// The name of a file without its extension, or of a folder; a hub's name of a model as it is.
+std::string default_name(const std::string& model) {
+  if (!std::filesystem::exists(model) && hub::parse_model_name(model)) return model;
+  const std::filesystem::path path = model;
   const std::filesystem::path normal = std::filesystem::absolute(path).lexically_normal();
   const std::filesystem::path last =
       normal.filename().empty() ? normal.parent_path().filename() : normal.filename();
@@ -48,15 +82,18 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   kernels::set_simd(options.simd);
   const EngineConfig config = engine_config(options);
+  const std::filesystem::path path = hub::find_model(options.model);
   std::unique_ptr<Model> model;
   {
     ProgressBar bar("Loading weights");
-    model = load_model(options.model, {.num_threads = config.num_threads,
-                                       .max_seq_len = config.max_seq_len,
-                                       .shard = {},
-                                       .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                         bar.update(done, total);
-                                       }});
+    model = load_model(path, {.num_threads = config.num_threads,
+                              .max_seq_len = config.max_seq_len,
+                              .shard = {},
+                              .dtype = dtype_named(options.dtype),
+                              .dummy_weights = options.dummy_weights,
+                              .on_progress = [&](std::int64_t done, std::int64_t total) {
+                                bar.update(done, total);
+                              }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -67,7 +104,8 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
       "vocabulary {}",
       default_name(options.model), seconds.count(), m.num_layers, m.hidden_size, m.num_heads,
       m.num_kv_heads, m.head_dim, m.vocab_size);
-  log::info("Compute: exact (f32), {} {}, {} kernels, attention backend {}", config.num_threads,
+  log::info("Compute: {}, {} {}, {} kernels, attention backend {}",
+            config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", config.num_threads,
             config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()),
             engine->attention_backend());
   log::info(
@@ -83,6 +121,9 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
     : name_(options.served_model_name.empty() ? default_name(options.model)
                                               : options.served_model_name) {
   load(options);
+  if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
+  if (const std::string text = describe(sampling_defaults_); !text.empty())
+    log::info("Sampling unless asked otherwise (generation_config.json): {}", text);
   std::vector<TokenId> eos_ids = engine_->model().config().eos_token_ids;
   if (tokenizer_ != nullptr) {
     const std::vector<TokenId> more = tokenizer_->eos_ids();
@@ -106,7 +147,8 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
 void LocalGenerator::load(const LlmOptions& options) {
   const ChatOptions chat = chat_options(options);  // its errors come before minutes of loading
   // The vocabulary is read while the weights are repacked.
-  auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(options.model); });
+  const std::filesystem::path path = hub::find_model(options.model);
+  auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
   engine_ = open_engine(options);
   try {
     tokenizer_ = tokenizer.get();

@@ -46,7 +46,7 @@ class WeightSourceTest : public testing::Test {
       fs::temp_directory_path() / ("minisgl_weight_source_test_" + std::to_string(::getpid()));
 };
 
-TEST(CanonicalNameTest, MapsEveryNameOfTheFourArchitectures) {
+TEST(CanonicalNameTest, MapsEveryNameOfItsArchitectures) {
   EXPECT_EQ(canonical_name("token_embd.weight"), "model.embed_tokens.weight");
   EXPECT_EQ(canonical_name("output_norm.weight"), "model.norm.weight");
   EXPECT_EQ(canonical_name("output.weight"), "lm_head.weight");
@@ -54,7 +54,10 @@ TEST(CanonicalNameTest, MapsEveryNameOfTheFourArchitectures) {
   EXPECT_EQ(canonical_name("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
   EXPECT_EQ(canonical_name("blk.3.attn_k_norm.weight"), "model.layers.3.self_attn.k_norm.weight");
   EXPECT_EQ(canonical_name("blk.3.ffn_down.weight"), "model.layers.3.mlp.down_proj.weight");
-  for (const char* unknown : {"rope_freqs.weight", "blk.3.ffn_gate_exps.weight", "blk.3", "blk.",
+  EXPECT_EQ(canonical_name("blk.3.ffn_gate_inp.weight"), "model.layers.3.mlp.gate.weight");
+  EXPECT_EQ(canonical_name("blk.3.ffn_up_exps.weight"),
+            "model.layers.3.mlp.experts.up_proj.weight");
+  for (const char* unknown : {"rope_freqs.weight", "blk.3.ffn_norm_exps.weight", "blk.3", "blk.",
                               "blk.3.weight", "x", ""})
     EXPECT_EQ(canonical_name(unknown), unknown);
 }
@@ -133,12 +136,15 @@ TEST_F(WeightSourceTest, UnexpectedTensorsAreListedAndKnownExtrasAreNot) {
     out.tensor(name, {1}, 0, "1234");
   out.write(folder_ / "x.gguf");
   const auto source = open_weights(folder_ / "x.gguf");
-  EXPECT_THAT(message_of([&] { check_all_used(*source, {"model.norm.weight"}); }),
+  const Shape one{1};
+  EXPECT_THAT(message_of([&] { check_weights(*source, {}, {{"model.norm.weight", one}}); }),
               HasSubstr("x.gguf: 2 tensors that the model's architecture does not have: "
                         "'blk.0.attn_rot.weight', 'model.layers.0.self_attn.q_proj.bias'"));
   EXPECT_EQ(message_of([&] {
-              check_all_used(*source, {"model.norm.weight", "blk.0.attn_rot.weight",
-                                       "model.layers.0.self_attn.q_proj.bias"});
+              check_weights(*source, {},
+                            {{"model.norm.weight", one},
+                             {"blk.0.attn_rot.weight", one},
+                             {"model.layers.0.self_attn.q_proj.bias", one}});
             }),
             "no error");
 }
@@ -149,9 +155,9 @@ TEST_F(WeightSourceTest, ManyUnexpectedTensorsAreCounted) {
   for (int i = 0; i < 20; ++i)
     out.tensor(std::string("t").append(std::to_string(i)), {1}, 0, "1234");
   out.write(folder_ / "x.gguf");
-  EXPECT_THAT(message_of([&] { check_all_used(*open_weights(folder_ / "x.gguf"), {}); }),
+  EXPECT_THAT(message_of([&] { check_weights(*open_weights(folder_ / "x.gguf"), {}, {}); }),
               HasSubstr("20 tensors that the model's architecture does not have: 't0', 't1', "));
-  EXPECT_THAT(message_of([&] { check_all_used(*open_weights(folder_ / "x.gguf"), {}); }),
+  EXPECT_THAT(message_of([&] { check_weights(*open_weights(folder_ / "x.gguf"), {}, {}); }),
               HasSubstr(" and 12 more"));
 }
 

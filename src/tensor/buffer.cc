@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "tensor/cuda/device.h"
 
 namespace minisgl {
 namespace {
@@ -16,8 +17,21 @@ constexpr std::size_t kAlignment = 64;
 }  // namespace
 
 Buffer::Buffer(std::size_t bytes, BufferOptions options) : size_(bytes), device_(options.device) {
-  check(device_.is_cpu(), "this build has no memory of device ", to_string(device_));
+  check(cuda::kBuilt || (device_.is_cpu() && options.pinned_for.is_cpu()),
+        "this build has no memory of device ",
+        to_string(device_.is_cpu() ? options.pinned_for : device_));
   if (bytes == 0) return;
+  if constexpr (cuda::kBuilt) {
+    if (!device_.is_cpu()) {
+      data_ = cuda::allocate(bytes, device_);
+      return;
+    }
+    if (!options.pinned_for.is_cpu()) {
+      data_ = cuda::allocate_pinned(bytes);
+      pinned_ = true;
+      return;
+    }
+  }
   if (bytes < kHugePage && !options.lazy) {
     data_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)));
     check(data_ != nullptr, "out of memory: could not allocate ", bytes, " bytes");
@@ -46,11 +60,23 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   size_ = std::exchange(other.size_, 0);
   mapped_ = std::exchange(other.mapped_, 0);
   mapping_ = std::exchange(other.mapping_, nullptr);
+  pinned_ = std::exchange(other.pinned_, false);
   device_ = other.device_;
   return *this;
 }
 
 void Buffer::release() noexcept {
+  if constexpr (cuda::kBuilt) {
+    if (data_ != nullptr && !device_.is_cpu()) {
+      cuda::release(std::exchange(data_, nullptr), device_);
+      return;
+    }
+    if (pinned_) {
+      cuda::release_pinned(std::exchange(data_, nullptr));
+      pinned_ = false;
+      return;
+    }
+  }
   if (mapping_ != nullptr) {
     munmap(mapping_, mapped_);
   } else {

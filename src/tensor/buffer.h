@@ -14,10 +14,14 @@ struct BufferOptions {
   /// Reserve addresses only; a page becomes memory when it is first written. For the KV pool,
   /// whose size is a bound and not a need.
   bool lazy = false;
+  /// Host memory that this GPU copies from and to at full speed, while the CPU goes on. Not lazy. A
+  /// CPU has no use for it: ordinary memory then.
+  Device pinned_for = kCpu;
 };
 
 /// A block of zeroed memory, aligned to 64 bytes (large CPU blocks: to a 2 MB huge page, which the
-/// kernel is asked for: measured 1.6 times the read bandwidth of small pages). Move-only.
+/// kernel is asked for: measured 1.6 times the read bandwidth of small pages; blocks of a GPU: to
+/// 256 bytes). Move-only.
 class Buffer {
  public:
   Buffer() = default;
@@ -39,6 +43,7 @@ class Buffer {
   std::size_t size_ = 0;
   std::size_t mapped_ = 0;  // bytes of mmap, 0 when from the heap
   std::byte* mapping_ = nullptr;
+  bool pinned_ = false;
   Device device_;
 };
 

@@ -15,6 +15,7 @@ struct Device {
 };
 
 constexpr Device kCpu{};
+constexpr Device kGpu{DeviceKind::kCuda, 0};  ///< the first one
 
 inline std::string to_string(Device device) {
   return device.is_cpu() ? "cpu" : "cuda:" + std::to_string(device.index);

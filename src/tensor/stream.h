@@ -36,8 +36,22 @@ class Stream {
   /// Enqueues a whole step. On a CPU `step` becomes one task of the executor thread; on a GPU it
   /// runs at once on the calling thread and what it enqueues is the work.
   virtual void submit(std::function<void()> step) = 0;
-  /// dst and src must stay valid until the copy was reached.
+  /// dst and src must stay valid until the copy was reached. Each may be memory of the host or of
+  /// the stream's device.
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
+  /// The same for the rows of a matrix, which lie stride_bytes apart.
+  struct Rows {
+    std::byte* data;
+    std::size_t stride_bytes;
+  };
+  struct ConstRows {
+    const std::byte* data;
+    std::size_t stride_bytes;
+  };
+  virtual void copy_rows(Rows dst, ConstRows src, std::size_t row_bytes, std::size_t num_rows) {
+    for (std::size_t i = 0; i < num_rows; ++i)
+      copy(dst.data + i * dst.stride_bytes, src.data + i * src.stride_bytes, row_bytes);
+  }
   virtual std::unique_ptr<Event> make_event() = 0;
   virtual void record(Event& event) = 0;
   /// Work enqueued from now on starts after `event` was reached.

@@ -14,30 +14,30 @@ namespace minisgl::testing_util {
 /// `own_thread`, of that one too. One at a time.
 class AllocationCounter {
  public:
-  explicit AllocationCounter(bool own_thread = false) { excluded_ = !own_thread; }
+  explicit AllocationCounter(bool own_thread = false) { skips_this_thread = !own_thread; }
   ~AllocationCounter() {
-    counting_ = false;
-    excluded_ = false;
+    active = false;
+    skips_this_thread = false;
   }
   AllocationCounter(const AllocationCounter&) = delete;
   AllocationCounter& operator=(const AllocationCounter&) = delete;
 
   /// Counts from 0. Any thread.
   void start() {
-    count_ = 0;
-    counting_ = true;
+    counted = 0;
+    active = true;
   }
   /// Stops; returns what was counted since start().
   std::int64_t stop() {
-    counting_ = false;
-    return count_;
+    active = false;
+    return counted;
   }
-  std::int64_t count() const { return count_; }
+  std::int64_t count() const { return counted; }
 
   /// Called by operator new.
   static void* allocate(std::size_t bytes, std::size_t alignment) {
-    if (counting_.load(std::memory_order_relaxed) && !excluded_)
-      count_.fetch_add(1, std::memory_order_relaxed);
+    if (active.load(std::memory_order_relaxed) && !skips_this_thread)
+      counted.fetch_add(1, std::memory_order_relaxed);
     if (bytes == 0) bytes = 1;
     void* memory =
         alignment <= alignof(std::max_align_t)
@@ -48,9 +48,9 @@ class AllocationCounter {
   }
 
  private:
-  inline static std::atomic<bool> counting_{false};
-  inline static std::atomic<std::int64_t> count_{0};
-  inline static thread_local bool excluded_ = false;
+  inline static std::atomic<bool> active{false};
+  inline static std::atomic<std::int64_t> counted{0};
+  inline static thread_local bool skips_this_thread = false;
 };
 
 }  // namespace minisgl::testing_util

@@ -348,7 +348,8 @@ void multiply_tiles(const LinearPart& part) {
     case Packing::kInt4: return multiply_format<Isa, typename Isa::Int4>(part);
     case Packing::kInt8: return multiply_format<Isa, typename Isa::Int8>(part);
     case Packing::kFloat: break;
-    case Packing::kRows: return;  // linear() does not send them here
+    case Packing::kRows:
+    case Packing::kGpuRows: return;  // linear() does not send them here
   }
   switch (layout.dtype) {
     case DType::kF32: return multiply_format<Isa, typename Isa::F32>(part);

@@ -1,0 +1,129 @@
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec.cuh"
+
+namespace minisgl::kernels::gpu {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxVecs = 4;  // of eight, in the registers of a thread
+
+struct NormArgs {
+  const void* x;
+  float* residual;  // null: none
+  const float* weight;
+  void* y;
+  std::int64_t x_stride, residual_stride, y_stride;
+  int hidden;
+  float eps;
+};
+
+/// One block a row; a row is read once and stays in registers between its two uses.
+template <class X, class Y, bool kAdd>
+__global__ void norm_kernel(NormArgs args) {
+  __shared__ float shared[32];
+  const std::int64_t row = blockIdx.x;
+  const X* x = static_cast<const X*>(args.x) + row * args.x_stride;
+  float* residual = kAdd ? args.residual + row * args.residual_stride : nullptr;
+  Y* y = static_cast<Y*>(args.y) + row * args.y_stride;
+  const int step = static_cast<int>(blockDim.x) * 8;
+  Vec8 values[kMaxVecs];
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kMaxVecs; ++i) {
+    const int at = static_cast<int>(threadIdx.x) * 8 + i * step;
+    if (at >= args.hidden) break;
+    values[i] = Vec8::load(x + at);
+    if constexpr (kAdd) {
+      const Vec8 old = Vec8::load(residual + at);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) values[i].v[j] += old.v[j];
+      values[i].store(residual + at);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) squares += values[i].v[j] * values[i].v[j];
+  }
+  const float mean = block_sum(squares, shared) / static_cast<float>(args.hidden);
+  const float scale = rsqrtf(mean + args.eps);
+#pragma unroll
+  for (int i = 0; i < kMaxVecs; ++i) {
+    const int at = static_cast<int>(threadIdx.x) * 8 + i * step;
+    if (at >= args.hidden) break;
+    const Vec8 weight = Vec8::load(args.weight + at);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) values[i].v[j] *= scale * weight.v[j];
+    values[i].store(y + at);
+  }
+}
+
+void check_rows(const TensorView& tensor, const TensorView& weight, const char* what) {
+  check_float(tensor, what);
+  check_tensor(tensor, {-1, weight.dim(0)}, tensor.dtype, what);
+  check_vectors(tensor, what);
+}
+
+void check_weight(const TensorView& weight) {
+  check_tensor(weight, {-1}, DType::kF32, "weight");
+  check_vectors(weight, "weight");
+  check(weight.dim(0) > 0 && weight.dim(0) <= 8 * kMaxVecs * kMaxThreads,
+        "a norm on a GPU takes rows of 8 to ", 8 * kMaxVecs * kMaxThreads, " numbers, not ",
+        weight.dim(0));
+}
+
+int threads_for(int hidden) { return std::min(kMaxThreads, round_up(ceil_div(hidden, 8), 32)); }
+
+}  // namespace
+
+void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& stream) {
+  check_weight(weight);
+  check_rows(x, weight, "x");
+  check_rows(y, weight, "y");
+  check(x.dim(0) == y.dim(0), "x has ", x.dim(0), " tokens but y has ", y.dim(0));
+  if (stream.dry() || x.dim(0) == 0) return;
+  const NormArgs args{.x = x.data,
+                      .residual = nullptr,
+                      .weight = weight.as<float>(),
+                      .y = y.data,
+                      .x_stride = x.stride(0),
+                      .residual_stride = 0,
+                      .y_stride = y.stride(0),
+                      .hidden = static_cast<int>(weight.dim(0)),
+                      .eps = eps};
+  visit_device_float(x.dtype, [&]<class X>() {
+    visit_device_float(y.dtype, [&]<class Y>() {
+      norm_kernel<X, Y, false><<<static_cast<unsigned>(x.dim(0)), threads_for(args.hidden), 0,
+                                 as_cuda(stream).handle()>>>(args);
+    });
+  });
+  check_launch("rms_norm");
+}
+
+void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
+                        Stream& stream) {
+  check_weight(weight);
+  check_rows(x, weight, "x");
+  check_rows(residual, weight, "residual");
+  check(residual.dtype == DType::kF32, "residual is ", name(residual.dtype), ", expected f32");
+  check(x.dim(0) == residual.dim(0), "x has ", x.dim(0), " tokens but residual has ",
+        residual.dim(0));
+  if (stream.dry() || x.dim(0) == 0) return;
+  check(x.data != residual.data, "x and residual must not be the same memory");
+  const NormArgs args{.x = x.data,
+                      .residual = residual.as<float>(),
+                      .weight = weight.as<float>(),
+                      .y = x.data,
+                      .x_stride = x.stride(0),
+                      .residual_stride = residual.stride(0),
+                      .y_stride = x.stride(0),
+                      .hidden = static_cast<int>(weight.dim(0)),
+                      .eps = eps};
+  visit_device_float(x.dtype, [&]<class X>() {
+    norm_kernel<X, X, true><<<static_cast<unsigned>(x.dim(0)), threads_for(args.hidden), 0,
+                              as_cuda(stream).handle()>>>(args);
+  });
+  check_launch("fused_add_rms_norm");
+}
+
+}  // namespace minisgl::kernels::gpu

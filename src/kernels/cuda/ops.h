@@ -1,0 +1,68 @@
+// The ops of this layer on a GPU, which the functions of the same names in kernels/ call when their
+// stream is one of a GPU. No CUDA header is needed to include this.
+//
+// In common: activations are bf16 (f32 where said), sums f32, weights of norms and biases f32.
+// Vectors are read 16 bytes at a time, so widths are multiples of 8 and rows are aligned to 16
+// bytes. All is enqueued; nothing allocates or synchronises but where said. Errors are found on the
+// host: shapes, types, alignment, a launch that fails. Dry streams drop the work after the checks.
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention.h"
+#include "kernels/linear.h"
+#include "kernels/rope.h"
+#include "kernels/sampling.h"
+#include "tensor/cuda/build.h"
+#include "tensor/stream.h"
+#include "tensor/tensor.h"
+
+namespace minisgl::kernels::gpu {
+
+/// See kernels/norm.h. x and y are f32 or bf16 each.
+void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& stream);
+/// x f32 or bf16, residual f32: what was added in many layers is not rounded in each of them.
+void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
+                        Stream& stream);
+
+/// See kernels/activation.h. Both bf16 or both f32.
+void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream);
+
+/// See kernels/gather.h. gather_rows: both bf16 or both f32.
+void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream);
+void gather(TensorView values, TensorView index, TensorView out, Stream& stream);
+void scatter(TensorView in, TensorView index, TensorView values, Stream& stream);
+/// view[i] = first + i * step; i32.
+void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stream& stream);
+
+/// See kernels/rope.h. qkv and q both bf16 or both f32; keys and values bf16 or f32.
+void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream);
+
+/// `weight` (host memory, any weight type) as bf16 [rows, cols] in the memory of `device`:
+/// Packing::kGpuRows. Waits for the copy.
+PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
+                         ThreadPool& pool, Device device);
+/// Matrices of kGpuRows with equal cols, one after the other, as one. Waits.
+PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);
+
+/// See kernels/linear.h. x bf16, y bf16 or f32, matrices of kGpuRows. Up to kSmallTokens rows of x
+/// go to a kernel of ours that streams the weights, or to cuBLASLt if that is faster; more to
+/// cuBLASLt. Which is faster is measured once for each shape, outside of a capture: that call
+/// synchronises.
+void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
+            TensorView y, Stream& stream);
+constexpr std::int64_t kSmallTokens = 16;
+
+/// See kernels/linear.h. y bf16 or f32. An id outside of the table gives zeros.
+void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);
+
+/// See kernels/sampling.h. `rows` is memory of the device. One pass over the logits for rows
+/// without filters. The draw is the CPU's unless the uniform number falls within rounding (some
+/// 1e-6) of the border between two tokens: sums are made in another order. Filters are exact.
+void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, TensorView workspace,
+            Stream& stream);
+std::int64_t sampling_workspace_bytes(std::int64_t num_rows, std::int64_t vocab_size);
+
+}  // namespace minisgl::kernels::gpu

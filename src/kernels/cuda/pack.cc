@@ -1,0 +1,78 @@
+// Weights on their way to a GPU.
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/ref/dequantize.h"
+#include "tensor/half.h"
+
+namespace minisgl::kernels::gpu {
+namespace {
+
+void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes) {
+  cuda::check_cuda(cudaMemcpy(dst, src, bytes, cudaMemcpyDefault), "copying ", bytes,
+                   " bytes of weights to a GPU");
+}
+
+}  // namespace
+
+PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
+                         ThreadPool& pool, Device device) {
+  check(weight.rank() == 2 && weight.stride(1) == 1,
+        "a weight must be a matrix of contiguous rows");
+  const std::int64_t rows =
+      row_order.empty() ? weight.dim(0) : static_cast<std::int64_t>(row_order.size());
+  const std::int64_t cols = weight.dim(1);
+  check(cols % 8 == 0, "a weight is [", rows, ", ", cols, "]; a GPU needs a multiple of 8 columns");
+  Buffer data(static_cast<std::size_t>(rows * cols) * sizeof(BFloat16), {.device = device});
+  // In parts that bound the memory of the host.
+  const std::int64_t part_rows = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / (cols * 2));
+  Buffer staging(static_cast<std::size_t>(std::min(part_rows, rows) * cols) * sizeof(BFloat16),
+                 {.pinned_for = device});
+  for (std::int64_t first = 0; first < rows; first += part_rows) {
+    const std::int64_t count = std::min(part_rows, rows - first);
+    pool.parallel_for(count, [&](std::int64_t i) {
+      const std::int64_t row = row_order.empty() ? first + i : row_order[first + i];
+      const std::byte* from = weight.data + bytes_of(weight.dtype, row * weight.stride(0));
+      auto* to = reinterpret_cast<BFloat16*>(staging.data()) + i * cols;
+      if (weight.dtype == DType::kBF16) {
+        std::memcpy(to, from, static_cast<std::size_t>(cols) * sizeof(BFloat16));
+        return;
+      }
+      thread_local std::vector<float> values;
+      values.resize(static_cast<std::size_t>(cols));
+      dequantize_row(weight.dtype, from, cols, values.data());
+      for (std::int64_t k = 0; k < cols; ++k) to[k] = to_bf16(values[static_cast<std::size_t>(k)]);
+    });
+    copy_now(data.data() + first * cols * 2, staging.data(),
+             static_cast<std::size_t>(count * cols * 2));
+  }
+  return {rows, cols, weight.dtype, Packing::kGpuRows, std::move(data)};
+}
+
+PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts) {
+  check(!parts.empty(), "no matrices to concatenate");
+  std::int64_t rows = 0;
+  for (const PackedMatrix& part : parts) {
+    check(part.packing() == Packing::kGpuRows && part.cols() == parts[0].cols(),
+          "only matrices of equal width in a GPU's memory can be concatenated");
+    rows += part.rows();
+  }
+  Buffer data(static_cast<std::size_t>(rows * parts[0].cols()) * sizeof(BFloat16),
+              {.device = parts[0].device()});
+  std::byte* to = data.data();
+  for (const PackedMatrix& part : parts) {
+    copy_now(to, part.data(), part.bytes());
+    to += part.bytes();
+  }
+  // A copy within the device may still run when it returns.
+  cuda::check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "copying weights on a GPU");
+  return {rows, parts[0].cols(), parts[0].dtype(), Packing::kGpuRows, std::move(data)};
+}
+
+}  // namespace minisgl::kernels::gpu
