@@ -116,6 +116,7 @@ class RenamedWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& tensor) const override { source_->drop(tensor); }
+  std::vector<std::string> file_faults() const override { return source_->file_faults(); }
   std::string describe() const override { return source_->describe(); }
   bool has_paired_qk_rows() const override { return source_->has_paired_qk_rows(); }
 
