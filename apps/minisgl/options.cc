@@ -50,8 +50,10 @@ CLI::Validator number_from(double min, std::optional<double> max) {
 }
 
 void add_model_flag(CLI::App& app, std::string& model) {
-  app.add_option("--model,--model-path", model, "GGUF file, or Hugging Face folder")
-      ->type_name("PATH")
+  app.add_option(
+         "--model,--model-path", model,
+         "GGUF file, folder, or a name in the Hugging Face cache: org/name, org/name:Q4_K_M")
+      ->type_name("MODEL")
       ->required();
 }
 

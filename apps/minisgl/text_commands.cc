@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "hub/cache.h"
 #include "llm/local_generator.h"
 #include "tokenizer/chat_messages.h"
 #include "tokenizer/chat_template.h"
@@ -33,7 +34,7 @@ int perplexity(const LlmOptions& options, const std::string& path) {
   if (!file) throw Error("cannot read " + path);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::vector<TokenId> ids =
-      load_tokenizer(options.model)->encode(text, {.add_special = true});
+      load_tokenizer(hub::find_model(options.model))->encode(text, {.add_special = true});
   if (ids.size() < 2) throw Error(path + " has fewer than two tokens: there is nothing to predict");
   LlmOptions one = options;
   one.max_running_requests = 1;
@@ -61,8 +62,8 @@ Command add_tokenize(CLI::App& app) {
   app.add_flag("--special-as-text", options->encode.special_as_text,
                "Special tokens in the text are ordinary text");
   return [options] {
-    const std::vector<TokenId> ids =
-        load_tokenizer(options->model)->encode(read_standard_input(), options->encode);
+    const std::vector<TokenId> ids = load_tokenizer(hub::find_model(options->model))
+                                         ->encode(read_standard_input(), options->encode);
     print(Json(ids).dump() + "\n");
     return 0;
   };
@@ -86,7 +87,7 @@ Command add_detokenize(CLI::App& app) {
         throw Error("not a token id: " + id.dump());
       ids.push_back(id.get<TokenId>());
     }
-    print(load_tokenizer(options->model)->decode(ids, options->skip_special));
+    print(load_tokenizer(hub::find_model(options->model))->decode(ids, options->skip_special));
     return 0;
   };
 }
@@ -98,7 +99,7 @@ Command add_render(CLI::App& app) {
     const Json json = parse_standard_input("an object with \"messages\"");
     if (!json.is_object() || !json.contains("messages"))
       throw Error("the request has no \"messages\"");
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(*model);
+    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(hub::find_model(*model));
     if (tokenizer->chat_template().empty()) throw Error(*model + " has no chat template");
     const ChatTemplate chat_template(tokenizer->chat_template());
     ChatInput input;

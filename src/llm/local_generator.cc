@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "hub/cache.h"
 #include "kernels/simd.h"
 #include "tokenizer/chat_messages.h"
 
@@ -60,8 +61,10 @@ std::optional<DType> dtype_named(const std::string& name) {
   throw Error("dtype \"" + name + "\" is not known; there are auto, float32, float16, bfloat16");
 }
 
-/// The name of a file without its extension, or of a folder.
-std::string default_name(const std::filesystem::path& path) {
+/// The name of a file without its extension, or of a folder; a hub's name of a model as it is.
+std::string default_name(const std::string& model) {
+  if (!std::filesystem::exists(model) && hub::parse_model_name(model)) return model;
+  const std::filesystem::path path = model;
   const std::filesystem::path normal = std::filesystem::absolute(path).lexically_normal();
   const std::filesystem::path last =
       normal.filename().empty() ? normal.parent_path().filename() : normal.filename();
@@ -74,17 +77,18 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   kernels::set_simd(options.simd);
   const EngineConfig config = engine_config(options);
+  const std::filesystem::path path = hub::find_model(options.model);
   std::unique_ptr<Model> model;
   {
     ProgressBar bar("Loading weights");
-    model = load_model(options.model, {.num_threads = config.num_threads,
-                                       .max_seq_len = config.max_seq_len,
-                                       .shard = {},
-                                       .dtype = dtype_named(options.dtype),
-                                       .dummy_weights = options.dummy_weights,
-                                       .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                         bar.update(done, total);
-                                       }});
+    model = load_model(path, {.num_threads = config.num_threads,
+                              .max_seq_len = config.max_seq_len,
+                              .shard = {},
+                              .dtype = dtype_named(options.dtype),
+                              .dummy_weights = options.dummy_weights,
+                              .on_progress = [&](std::int64_t done, std::int64_t total) {
+                                bar.update(done, total);
+                              }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -137,7 +141,8 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
 
 void LocalGenerator::load(const LlmOptions& options) {
   // The vocabulary is read while the weights are repacked.
-  auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(options.model); });
+  const std::filesystem::path path = hub::find_model(options.model);
+  auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
   engine_ = open_engine(options);
   try {
     tokenizer_ = tokenizer.get();

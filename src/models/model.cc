@@ -1,9 +1,5 @@
 #include "models/model.h"
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "formats/gguf.h"
 #include "models/architectures.h"
 #include "models/config.h"
@@ -69,11 +65,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadO
   if (std::filesystem::is_directory(path)) {
     ModelConfig config = models::read_huggingface_config(path);
     const auto source = models::open_weights(path);
-    if (models::find_huggingface(config.architecture, path.string()).text_part) {
-      const std::vector<std::string> names = source->names();
-      config.tie_word_embeddings =
-          std::find(names.begin(), names.end(), "lm_head.weight") == names.end();
-    }
+    if (models::find_huggingface(config.architecture, path.string()).text_part)
+      config.tie_word_embeddings = source->find("lm_head.weight").empty();
     return load(*source, config, options);
   }
   GgufFile file(path);  // read once: its metadata holds the vocabulary too

@@ -158,22 +158,6 @@ inline std::string llama3_divisors(const nlohmann::json& rope, std::int64_t head
   return out;
 }
 
-inline nlohmann::json read_tiny_config(const std::filesystem::path& folder) {
-  return nlohmann::json::parse(std::ifstream(folder / "config.json"));
-}
-
-/// ggml's number of a type that the writers here make.
-inline std::uint32_t ggml_type(DType type) {
-  switch (type) {
-    case DType::kF32: return 0;
-    case DType::kF16: return 1;
-    case DType::kQ8_0: return 8;
-    case DType::kBF16: return 30;
-    default: check(false, "no GGUF of type ", name(type), " is written here");
-  }
-  __builtin_unreachable();
-}
-
 /// "blk.0.ffn_up_exps.weight" of "model.layers.0.mlp.experts.7.up_proj.weight"; "" of other names.
 inline std::string gguf_stack_name(const std::string& name) {
   const std::size_t experts = name.find(".mlp.experts.");
@@ -199,7 +183,10 @@ inline void write_experts(const SafetensorsFolder& weights, std::int64_t num_exp
     out.tensor(gguf_stack_name(name),
                {static_cast<std::uint64_t>(first.dim(1)), static_cast<std::uint64_t>(first.dim(0)),
                 static_cast<std::uint64_t>(num_experts)},
-               ggml_type(first.dtype), bytes);
+               first.dtype == DType::kF32   ? 0
+               : first.dtype == DType::kF16 ? 1
+                                            : 30,
+               bytes);
   }
 }
 
@@ -216,6 +203,22 @@ inline void write_tiny_extras(const nlohmann::json& config, const std::string& a
   out.u32(key + "expert_count", config["num_local_experts"]);
   out.u32(key + "expert_used_count", config["num_experts_per_tok"]);
   out.u32(key + "expert_feed_forward_length", config["moe_intermediate_size"]);
+}
+
+inline nlohmann::json read_tiny_config(const std::filesystem::path& folder) {
+  return nlohmann::json::parse(std::ifstream(folder / "config.json"));
+}
+
+/// ggml's number of a type that the writers here make.
+inline std::uint32_t ggml_type(DType type) {
+  switch (type) {
+    case DType::kF32: return 0;
+    case DType::kF16: return 1;
+    case DType::kQ8_0: return 8;
+    case DType::kBF16: return 30;
+    default: check(false, "no GGUF of type ", name(type), " is written here");
+  }
+  __builtin_unreachable();
 }
 
 /// Writes the checkpoint in `folder` (config.json in the spelling of transformers 5) to `path` as a

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/log.h"
+#include "formats/file_kind.h"
 #include "formats/gguf.h"
 #include "minisgl/error.h"
 #include "tokenizer/vocabulary_builder.h"
@@ -108,9 +111,9 @@ void read_special_ids(const GgufFile& file, BpeTokenizerParts& parts) {
   const std::int32_t size = parts.vocabulary.tokens.size();
   parts.bos = find_id(file, "tokenizer.ggml.bos_token_id", size);
   parts.eos = find_id(file, "tokenizer.ggml.eos_token_id", size);
+  std::set<TokenId> seen{kNoToken};
   const auto add_end = [&](TokenId id) {
-    if (id != kNoToken && std::ranges::find(parts.end_ids, id) == parts.end_ids.end())
-      parts.end_ids.push_back(id);
+    if (seen.insert(id).second) parts.end_ids.push_back(id);
   };
   add_end(parts.eos);
   add_end(find_id(file, "tokenizer.ggml.eot_token_id", size));
@@ -146,6 +149,10 @@ BpeTokenizerParts read_byte_level(const GgufFile& file) {
   return parts;
 }
 
+// Each token is cut at every place and both halves are looked up: quadratic in its length. The
+// longest tokens that SentencePiece is known to have made are runs of 16 characters.
+constexpr std::size_t kMaxJoinedBytes = 1024;
+
 // SentencePiece files have a score for each token instead of merges: of all neighbours that join to
 // a token, those whose token has the highest score are joined first.
 void read_scores(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuilder& builder) {
@@ -155,8 +162,17 @@ void read_scores(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuild
     throw Error("tokenizer.ggml.scores has " + std::to_string(scores.size()) + " entries for " +
                 std::to_string(tokens.size()) + " tokens");
   std::vector<TokenId> by_score;
-  for (TokenId id = 0; id < tokens.size(); ++id)
-    if (tokens.find(tokens.bytes(id)) == id) by_score.push_back(id);
+  for (TokenId id = 0; id < tokens.size(); ++id) {
+    if (std::isnan(scores[static_cast<std::size_t>(id)]))
+      throw Error("tokenizer.ggml.scores has an entry that is not a number, for the token " +
+                  in_quotes(tokens.bytes(id)));
+    if (tokens.find(tokens.bytes(id)) != id) continue;
+    if (tokens.bytes(id).size() > kMaxJoinedBytes)
+      throw Error("tokenizer.ggml.tokens has a token of " +
+                  std::to_string(tokens.bytes(id).size()) + " bytes, expected at most " +
+                  std::to_string(kMaxJoinedBytes));
+    by_score.push_back(id);
+  }
   const auto score = [&](TokenId id) { return scores[static_cast<std::size_t>(id)]; };
   std::ranges::stable_sort(by_score, std::greater<>(), score);
 
@@ -225,8 +241,8 @@ GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
     return {PreTokenizer(std::move(steps)), Normalizer(std::move(normal)), entry.ignore_merges,
             entry.add_bos};
   }
-  throw Error("tokenizer.ggml.pre: pre-tokenizer \"" + std::string(name) +
-              "\" is not supported; supported: " + supported);
+  throw Error("tokenizer.ggml.pre: pre-tokenizer " + in_quotes(name) +
+              " is not supported; supported: " + supported);
 }
 
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
@@ -234,8 +250,8 @@ std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
     const std::string model = file.get_string("tokenizer.ggml.model");
     if (model == "gpt2") return std::make_unique<BpeTokenizer>(read_byte_level(file));
     if (model == "llama") return std::make_unique<BpeTokenizer>(read_sentencepiece(file));
-    throw Error("tokenizer.ggml.model: a vocabulary of kind \"" + model +
-                "\" is not supported; supported: gpt2, llama");
+    throw Error("tokenizer.ggml.model: a vocabulary of kind " + in_quotes(model) +
+                " is not supported; supported: gpt2, llama");
   } catch (const Error& error) {
     const std::string path = file.path().string();
     const std::string what = error.what();

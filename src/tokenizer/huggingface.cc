@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 
+#include "formats/file_kind.h"
 #include "tokenizer/json_steps.h"
 #include "tokenizer/vocabulary_builder.h"
 
@@ -22,7 +23,7 @@ constexpr std::int64_t kMaxId = std::int64_t{1} << 24;
 
 TokenId checked_id(std::int64_t id, std::string_view spelling) {
   if (id < 0 || id >= kMaxId)
-    throw Error("tokenizer.json: token \"" + std::string(spelling) + "\" has the id " +
+    throw Error("tokenizer.json: token " + in_quotes(spelling) + " has the id " +
                 std::to_string(id));
   return static_cast<TokenId>(id);
 }
@@ -46,7 +47,7 @@ AddedToken read_added_token(Element entry, std::int64_t id) {
 void check_model(Element model) {
   const auto type = json::find<std::string_view>(model, "type", kFile).value_or("BPE");
   if (type != "BPE")
-    throw Error("tokenizer.json: model of type " + std::string(type) +
+    throw Error("tokenizer.json: model of type " + in_quotes(type) +
                 " is not supported; supported: BPE");
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!json::find<std::string_view>(model, key, kFile).value_or("").empty())
@@ -182,7 +183,11 @@ void parse_tokenizer_config(std::string_view text, BpeTokenizerParts& parts) {
     VocabularyBuilder builder(parts, parts.byte_level, std::string(kConfig));
     for (const auto entry : *added) {
       std::int64_t id = 0;
-      std::from_chars(entry.key.data(), entry.key.data() + entry.key.size(), id);
+      const char* key_end = entry.key.data() + entry.key.size();
+      const auto [end, error] = std::from_chars(entry.key.data(), key_end, id);
+      if (error != std::errc() || end != key_end)
+        throw Error(std::string(kConfig) + ": added_tokens_decoder has the key " +
+                    in_quotes(entry.key) + ", expected a token id");
       AddedToken token = read_added_token(entry.value, id);
       const bool known = std::ranges::any_of(
           parts.added, [&](const AddedToken& other) { return other.content == token.content; });

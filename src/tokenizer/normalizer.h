@@ -30,7 +30,7 @@ class Normalizer {
 
   bool is_identity() const { return steps_.empty(); }
   /// `text`, well-formed UTF-8, after all steps. The view is of `text` itself when nothing changed,
-  /// else of `buffer`.
+  /// else of `buffer`. Throws Error when steps make it more than 16 times as long (and 1 KiB).
   std::string_view apply(std::string_view text, std::string& buffer) const;
 
  private:

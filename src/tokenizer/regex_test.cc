@@ -81,11 +81,11 @@ TEST(RegexTest, WhatPcreReadsInAnotherWayIsRefusedByName) {
     return "no error";
   };
   EXPECT_EQ(error_of(R"([\p{L}&&[^a]])"),
-            R"(regular expression [\p{L}&&[^a]]: && in a character class is not supported)");
+            R"(regular expression '[\p{L}&&[^a]]': && in a character class is not supported)");
   EXPECT_NE(error_of("[a[bc]]").find("a character class inside another"), std::string::npos);
   EXPECT_NE(error_of(R"(\h+)").find("\\h (a hexadecimal digit)"), std::string::npos);
   EXPECT_NE(error_of(R"(\p{N}{1,3}+)").find("{n,m}+ is not supported"), std::string::npos);
-  EXPECT_NE(error_of("a(b").find("regular expression a(b: missing closing parenthesis"),
+  EXPECT_NE(error_of("a(b").find("regular expression 'a(b': missing closing parenthesis"),
             std::string::npos);
   EXPECT_EQ(error_of(R"(\p{L}++ ?+)"), "no error") << "possessive in both dialects";
 }
