@@ -1,7 +1,9 @@
 // Speed of linear(): GB/s of weights and GFLOP/s for each type and number of tokens, on the shapes
 // of SmolLM2-135M, and for all matrices of that model in turn (96 MB, more than the caches hold).
 //
-//   linear_bench [--simd NAME] [--seconds S] [types...]      default: 0.3 s a line, Q4_1
+//   linear_bench [--simd NAME] [--seconds S] [--bf16] [types...]      default: 0.3 s a line, Q4_1
+//
+// --bf16 measures linear_bf16() beside linear(), with all matrices of the model.
 //
 // Prints the best of many repetitions; with one thread in its processor time.
 
@@ -60,9 +62,12 @@ double flops(const PackedMatrix& w, std::int64_t tokens) {
 
 struct Buffers {
   Tensor x;
+  Tensor workspace;
   Tensor y;
+  bool bf16 = false;  // of what is measured
   Buffers()
       : x({kMaxTokens, kIntermediate}, DType::kF32),
+        workspace({kMaxTokens, kIntermediate}, DType::kF32),
         y({kMaxTokens, kVocab}, DType::kF32, {.device = kCpu, .lazy = true}) {
     const std::vector<float> values = testing_util::uniform(kMaxTokens * kIntermediate, 2);
     std::memcpy(x.view().data, values.data(), values.size() * sizeof(float));
@@ -73,7 +78,12 @@ void multiply(const PackedMatrix& w, std::int64_t tokens, const Buffers& buffers
   const PackedMatrix* matrices[] = {&w};
   const TensorView x(buffers.x.view().data, {tokens, w.cols()}, DType::kF32);
   const TensorView y(buffers.y.view().data, {tokens, w.rows()}, DType::kF32);
-  linear(x, matrices, {}, y, stream);
+  if (buffers.bf16) {
+    const TensorView workspace(buffers.workspace.view().data, x.shape, DType::kF32);
+    linear_bf16(x, matrices, {}, y, workspace, stream);
+  } else {
+    linear(x, matrices, {}, y, stream);
+  }
 }
 
 /// The shortest time of `work` as one task of the stream, repeated for `seconds`.
@@ -150,19 +160,24 @@ void bench_model(const Model& model, DType type, int threads, double seconds,
       total_flops += flops(w, tokens);
     }
     std::printf(
-        "%-7s whole model  M %3ld  %d threads  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s  %7.1f tok/s\n",
-        std::string(name(type)).c_str(), tokens, threads, time * 1e3, total_bytes / time * 1e-9,
-        total_flops / time * 1e-9, static_cast<double>(tokens) / time);
+        "%-7s %-5s whole model  M %3ld  %d threads  %8.2f ms  %6.1f GB/s  %6.1f GFLOP/s  %7.1f "
+        "tok/s\n",
+        std::string(name(type)).c_str(), buffers.bf16 ? "bf16" : "exact", tokens, threads,
+        time * 1e3, total_bytes / time * 1e-9, total_flops / time * 1e-9,
+        static_cast<double>(tokens) / time);
   }
 }
 
 int bench(int argc, char** argv) {
   double seconds = 0.3;
+  bool with_bf16 = false;
   std::vector<DType> types;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     if (arg == "--simd" && i + 1 < argc) {
       set_simd(argv[++i]);
+    } else if (arg == "--bf16") {
+      with_bf16 = true;
     } else if (arg == "--seconds" && i + 1 < argc) {
       seconds = std::atof(argv[++i]);
     } else {
@@ -174,7 +189,7 @@ int bench(int argc, char** argv) {
   }
   if (types.empty()) types.push_back(DType::kQ4_1);
   std::printf("instruction set %s\n", std::string(name(active_simd())).c_str());
-  const Buffers buffers;
+  Buffers buffers;
   ThreadPool pool(2);
   for (const DType type : types) {
     // Shapes whose columns are not whole blocks of this type cannot be stored in it.
@@ -184,7 +199,13 @@ int bench(int argc, char** argv) {
       continue;
     }
     const Model model(type, pool);
-    for (const int threads : {1, 2}) bench_model(model, type, threads, seconds, buffers);
+    for (const int threads : {1, 2}) {
+      bench_model(model, type, threads, seconds, buffers);
+      buffers.bf16 = with_bf16;
+      if (with_bf16) bench_model(model, type, threads, seconds, buffers);
+      buffers.bf16 = false;
+    }
+    if (with_bf16) continue;
     for (const int threads : {1, 2}) bench_shapes(type, threads, seconds, buffers);
   }
   return 0;

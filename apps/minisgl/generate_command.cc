@@ -30,6 +30,15 @@ struct Options {
   bool json = false;
   SamplingParams sampling;
   std::int64_t seed = -1;
+  /// Sets those of the parameters that were given on the command line.
+  std::function<void(SamplingParams&)> given = [](SamplingParams&) {};
+
+  /// What was given, else what the model advises, else our own defaults.
+  SamplingParams sampling_for(const Generator& generator) const {
+    SamplingParams params = generator.sampling_defaults().over(sampling);
+    given(params);
+    return params;
+  }
 };
 
 void print(std::string_view text) {
@@ -118,11 +127,12 @@ int generate_file(const Options& options) {
   std::vector<std::size_t> indices;  // of the requests among the lines
   OrderedOutput output(options.json);
   bool failed = false;
+  const SamplingParams sampling = options.sampling_for(generator);
   std::string text;
   for (std::size_t index = 0; std::getline(file, text);) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      requests.push_back(parse_line(generator, text, options.sampling));
+      requests.push_back(parse_line(generator, text, sampling));
       indices.push_back(index);
     } catch (const Error& e) {
       failed = true;
@@ -144,7 +154,7 @@ int generate_one(const Options& options) {
   if (options.chat)
     request = chat_request(
         generator, Json::array({{{"role", "user"}, {"content", options.prompt}}}), Json::object());
-  request.sampling = options.sampling;
+  request.sampling = options.sampling_for(generator);
 
   std::mutex mutex;
   std::condition_variable ended;
@@ -187,13 +197,25 @@ Command add_generate(CLI::App& app) {
       ->excludes(prompt);
   app.add_flag("--json", options->json, "Print one JSON object for each answer");
   const auto number = [&app](const char* flag, auto& value, const char* help) {
-    app.add_option(flag, value, help)->type_name("N")->capture_default_str()->group("Sampling");
+    return app.add_option(flag, value, help)
+        ->type_name("N")
+        ->capture_default_str()
+        ->group("Sampling");
   };
   number("--max-tokens", s.max_tokens, "Length of an answer at most");
-  number("--temperature", s.temperature, "0: always the most likely token");
-  number("--top-k", s.top_k, "Keep the N most likely tokens; -1: all");
-  number("--top-p", s.top_p, "Keep the most likely tokens with this sum");
-  number("--min-p", s.min_p, "Keep tokens with at least this share of the likeliest");
+  const CLI::Option* temperature =
+      number("--temperature", s.temperature, "0: always the most likely token");
+  const CLI::Option* top_k = number("--top-k", s.top_k, "Keep the N most likely tokens; -1: all");
+  const CLI::Option* top_p =
+      number("--top-p", s.top_p, "Keep the most likely tokens with this sum");
+  const CLI::Option* min_p =
+      number("--min-p", s.min_p, "Keep tokens with at least this share of the likeliest");
+  options->given = [temperature, top_k, top_p, min_p, &s](SamplingParams& params) {
+    if (temperature->count() > 0) params.temperature = s.temperature;
+    if (top_k->count() > 0) params.top_k = s.top_k;
+    if (top_p->count() > 0) params.top_p = s.top_p;
+    if (min_p->count() > 0) params.min_p = s.min_p;
+  };
   app.add_option("--seed", options->seed, "Repeatable draws")->type_name("N")->group("Sampling");
   app.add_flag("--ignore-eos", s.ignore_eos, "Go on after an end-of-sequence token")
       ->group("Sampling");

@@ -60,14 +60,27 @@ void add_model_flag(CLI::App& app, std::string& model) {
 void add_engine_flags(CLI::App& app, LlmOptions& o) {
   add_model_flag(app, o.model);
   o.overlap = !env_bool("MINISGL_DISABLE_OVERLAP_SCHEDULING", false);
-  constexpr std::string_view kCompute[] = {"exact"};
+  static constexpr std::string_view kCompute[] = {"exact", "bf16"};
+  static constexpr std::string_view kDtypes[] = {"auto", "float32", "float16", "bfloat16"};
+  static constexpr std::string_view kGenerationConfigs[] = {"auto", "none"};
   const std::vector<CLI::Option*> options{
       count(
           app.add_option("--threads", o.num_threads, "Compute threads; 0: one for each processor"),
           true),
       one_of(app.add_option("--compute", o.compute,
-                            "Arithmetic; exact: activations and KV cache are f32"),
+                            "Arithmetic; exact: activations and KV cache are f32; bf16: what "
+                            "enters a product, and the cache, is bfloat16"),
              kCompute),
+      one_of(app.add_option("--dtype", o.dtype,
+                            "Type of weights that are not quantised: float32, float16, bfloat16; "
+                            "auto: as in the file"),
+             kDtypes),
+      app.add_flag("--dummy-weight", o.dummy_weights,
+                   "Random weights: config.json alone will do, for benchmarks"),
+      one_of(app.add_option("--generation-config", o.generation_config,
+                            "Sampling defaults; auto: those of the model's generation_config.json; "
+                            "none: the server's own"),
+             kGenerationConfigs),
       app.add_option("--simd", o.simd, "Instruction set of the kernels: auto, plain, avx2, avx512")
           ->type_name("NAME")
           ->capture_default_str(),

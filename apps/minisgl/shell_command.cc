@@ -108,12 +108,18 @@ std::string answer(LocalGenerator& generator, const Json& history, const Samplin
 int shell(LlmOptions options) {
   options.max_running_requests = 1;
   options.graph_max_batch_size = std::min(options.graph_max_batch_size, 1);
-  const SamplingParams sampling{.temperature = env_double("MINISGL_SHELL_TEMPERATURE", 0.6),
-                                .top_k = env_int("MINISGL_SHELL_TOP_K", -1),
-                                .top_p = env_double("MINISGL_SHELL_TOP_P", 1.0),
-                                .max_tokens = env_int("MINISGL_SHELL_MAX_TOKENS", 2048)};
-  validate(sampling);
+  const auto settings = [](SamplingParams s) {
+    s.temperature = env_double("MINISGL_SHELL_TEMPERATURE", s.temperature);
+    s.top_k = env_int("MINISGL_SHELL_TOP_K", s.top_k);
+    s.top_p = env_double("MINISGL_SHELL_TOP_P", s.top_p);
+    s.max_tokens = env_int("MINISGL_SHELL_MAX_TOKENS", 2048);
+    validate(s);
+    return s;
+  };
+  const SamplingParams ours{.temperature = 0.6};
+  settings(ours);  // a bad variable is better said before a model is loaded
   LocalGenerator generator(options);
+  const SamplingParams sampling = settings(generator.sampling_defaults().over(ours));
   log::set_level(log::Level::kWarning);  // from here on the terminal belongs to the conversation
   std::printf(
       "Talking to %s. /reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an "

@@ -15,10 +15,18 @@ namespace minisgl {
 
 /// What can be chosen when a model is loaded. The defaults suit a CPU.
 struct LlmOptions {
-  std::string model;              ///< a GGUF file, a Hugging Face folder, or "org/name"
-  int num_threads = 0;            ///< 0: one for each processor that the process may use
-  std::string compute = "exact";  ///< "exact": activations and KV cache are f32
-  std::string simd = "auto";      ///< "plain", "avx2", "avx512"
+  std::string model;    ///< a GGUF file, a Hugging Face folder, or "org/name" in its cache
+  int num_threads = 0;  ///< 0: one for each processor that the process may use
+  /// "exact": activations and KV cache are f32. "bf16": what enters a product with weights is
+  /// rounded to bfloat16, and the KV cache is bfloat16.
+  std::string compute = "exact";
+  /// Weights that are not quantised are rounded to "float32", "float16" or "bfloat16"; "auto": as
+  /// they are.
+  std::string dtype = "auto";
+  bool dummy_weights = false;  ///< random weights: a folder with config.json alone will do
+  /// "auto": sampling defaults are those of the model's generation_config.json; "none": ours.
+  std::string generation_config = "auto";
+  std::string simd = "auto";  ///< "plain", "avx2", "avx512"
   std::string attention_backend = "auto";
   std::string cache_type = "radix";  ///< prefix cache: "radix" or "naive"
   std::int32_t page_size = 1;        ///< tokens of a KV page
@@ -64,6 +72,9 @@ class Llm {
   ~Llm();
   Llm(Llm&&) noexcept;
   Llm& operator=(Llm&&) noexcept;
+
+  /// `params` with what the model's generation_config.json advises in place of our defaults.
+  SamplingParams with_model_defaults(SamplingParams params = {}) const;
 
   /// One completion for each prompt, in order; all are computed together. A prompt that cannot be
   /// served gets finish_reason "error" and does not disturb the others.

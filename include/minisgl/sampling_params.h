@@ -28,6 +28,18 @@ struct SamplingParams {
   bool is_greedy() const { return temperature <= 0.0 || top_k == 1; }
 };
 
+/// What a model's authors advise (generation_config.json), for what a request leaves open.
+struct SamplingDefaults {
+  std::optional<double> temperature = std::nullopt;
+  std::optional<std::int64_t> top_k = std::nullopt;
+  std::optional<double> top_p = std::nullopt;
+  std::optional<double> min_p = std::nullopt;
+
+  bool operator==(const SamplingDefaults&) const = default;
+  /// `params` with those of its members replaced for which there is an advice.
+  SamplingParams over(SamplingParams params) const;
+};
+
 /// Throws RequestError naming field, value and range: temperature in [0, 2] (finite), top_p in
 /// [0, 1], min_p in [0, 1], max_tokens >= 0, stop texts not empty and at most 16.
 void validate(const SamplingParams& params);

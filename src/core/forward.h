@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <cstdint>
+
 #include "core/batch.h"
 #include "tensor/arena.h"
 #include "tensor/kv_view.h"
@@ -10,6 +12,12 @@
 namespace minisgl {
 
 class AttentionBackend;
+
+/// Arithmetic of a forward pass.
+enum class Compute : std::uint8_t {
+  kExact,  ///< f32 throughout
+  kBf16,   ///< what enters a product with weights is rounded to bf16, and so is the KV cache
+};
 
 /// `inputs` and `metadata` are pointers (never null while a step runs) because a replay points them
 /// at what was captured.
@@ -20,6 +28,7 @@ struct ForwardContext {
   AttentionBackend& attention;
   const AttentionMetadata* metadata = nullptr;
   KvCacheView kv = {};
+  Compute compute = Compute::kExact;
 };
 
 }  // namespace minisgl

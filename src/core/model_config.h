@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "minisgl/sampling_params.h"
 #include "tensor/dtype.h"
 
 namespace minisgl {
@@ -96,6 +97,7 @@ struct ModelConfig {
   /// generation_config.json name together, or a GGUF's eos, eot and eom tokens.
   std::vector<TokenId> eos_token_ids;
   std::optional<TokenId> bos_token_id;
+  SamplingDefaults sampling;  ///< of generation_config.json
   /// Storage type of the weights: as config.json names it (f32 when it does not); the type of most
   /// elements of a GGUF.
   DType dtype = DType::kF32;

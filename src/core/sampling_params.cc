@@ -19,6 +19,14 @@ void check_range(const char* field, double value, double low, double high) {
 
 }  // namespace
 
+SamplingParams SamplingDefaults::over(SamplingParams params) const {
+  params.temperature = temperature.value_or(params.temperature);
+  params.top_k = top_k.value_or(params.top_k);
+  params.top_p = top_p.value_or(params.top_p);
+  params.min_p = min_p.value_or(params.min_p);
+  return params;
+}
+
 void validate(const SamplingParams& params) {
   check_range("temperature", params.temperature, 0, 2);
   check_range("top_p", params.top_p, 0, 1);

@@ -101,7 +101,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                     .head_dim = static_cast<std::int32_t>(m.head_dim),
                     .num_pages = 0,
                     .page_size = config_.page_size,
-                    .dtype = DType::kF32,
+                    .dtype = config_.compute == Compute::kBf16 ? DType::kBF16 : DType::kF32,
                     .device = kCpu};
   const KvPlan plan = plan_kv_cache({.bytes_per_page = KvPool::bytes_per_page(pool),
                                      .page_size = config_.page_size,
@@ -138,8 +138,11 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
   logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32, {.lazy = true});
   last_tokens_ = Tensor({limits_.max_rows + 1}, DType::kI32);
   for (auto& slot : slots_) slot = std::make_unique<Slot>(max_tokens_, limits_.max_rows, *stream_);
-  context_ = std::make_unique<ForwardContext>(ForwardContext{
-      .stream = *stream_, .scratch = *scratch_, .attention = *attention_, .kv = kv_pool_->view()});
+  context_ = std::make_unique<ForwardContext>(ForwardContext{.stream = *stream_,
+                                                             .scratch = *scratch_,
+                                                             .attention = *attention_,
+                                                             .kv = kv_pool_->view(),
+                                                             .compute = config_.compute});
   capture_graphs();
 }
 
@@ -194,8 +197,8 @@ std::int64_t Engine::plan_scratch_bytes() {
   const std::int64_t logit_rows = std::max(max_rows_, kScoreChunk);
   const StepArrays arrays = lay_out(nullptr, max_tokens_, logit_rows, 0);
   largest.inputs = {arrays.token_ids, arrays.positions, arrays.out_locs, arrays.logit_rows};
-  ForwardContext ctx{*dry,        counting,       &largest.inputs,
-                     *attention_, metadata.get(), kv_pool_->view()};
+  ForwardContext ctx{*dry,           counting,         &largest.inputs, *attention_,
+                     metadata.get(), kv_pool_->view(), config_.compute};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
   model_->forward(ctx, logits);
   const std::int64_t sampling =

@@ -20,6 +20,7 @@ namespace minisgl {
 
 struct EngineConfig {
   int num_threads = 0;  ///< 0: one for each processor that the process may use
+  Compute compute = Compute::kExact;
   std::string attention_backend = "auto";
   std::int32_t page_size = 1;  ///< tokens
   std::int32_t num_pages = 0;  ///< 0: from the available memory

@@ -111,10 +111,15 @@ class HeaderReader {
     const std::uint64_t data_bytes = file_.bytes().size() - data_start;
     std::uint64_t expected_bytes = 0;
     for (const Entry& entry : entries) expected_bytes = std::max(expected_bytes, entry.end);
-    if (expected_bytes != data_bytes)
+    if (expected_bytes != data_bytes) {
+      std::vector<std::string> cut_off;
+      for (const Entry& entry : entries)
+        if (entry.end > data_bytes) cut_off.push_back(entry.name);
       fail(std::string(expected_bytes > data_bytes ? "truncated" : "damaged") + ": expected " +
            std::to_string(expected_bytes) + " bytes of data after the header, found " +
-           std::to_string(data_bytes));
+           std::to_string(data_bytes) +
+           (cut_off.empty() ? "" : " (cut off: " + in_quotes_list(cut_off) + ")"));
+    }
     std::uint64_t position = 0;
     for (const Entry& entry : entries) {
       if (entry.begin != position)
@@ -210,11 +215,35 @@ void SafetensorsFile::drop(const TensorView& tensor) const {
   file_.drop({tensor.data, static_cast<std::size_t>(tensor.bytes())});
 }
 
-SafetensorsFolder::SafetensorsFolder(const fs::path& folder) : folder_(folder) {
+std::string FileFaults::text() const {
+  constexpr std::size_t kShown = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(lines.size(), kShown); ++i)
+    out += (out.empty() ? "" : "; ") + lines[i];
+  if (lines.size() > kShown) out += " and " + std::to_string(lines.size() - kShown) + " more";
+  return out;
+}
+
+std::string in_quotes_list(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    out += (out.empty() ? "" : ", ") + in_quotes(names[i]);
+  if (names.size() > kShown) out += " and " + std::to_string(names.size() - kShown) + " more";
+  return out;
+}
+
+SafetensorsFolder::SafetensorsFolder(const fs::path& folder) {
+  FileFaults faults;
+  *this = SafetensorsFolder(folder, faults);
+  if (!faults.lines.empty()) throw Error(faults.text());
+}
+
+SafetensorsFolder::SafetensorsFolder(const fs::path& folder, FileFaults& faults) : folder_(folder) {
   if (!fs::is_directory(folder)) throw Error(folder.string() + ": expected a folder");
   const fs::path index = folder / "model.safetensors.index.json";
   if (fs::exists(index)) {
-    read_indexed(index);
+    read_indexed(index, faults);
     return;
   }
   std::vector<fs::path> paths;
@@ -241,35 +270,59 @@ SafetensorsFolder::SafetensorsFolder(const fs::path& folder) : folder_(folder) {
   read_all(paths);
 }
 
-void SafetensorsFolder::read_indexed(const fs::path& index) {
+void SafetensorsFolder::read_indexed(const fs::path& index, FileFaults& faults) {
   const nlohmann::json root = read_json_file(index);
   const auto weight_map = root.find("weight_map");
   if (weight_map == root.end() || !weight_map->is_object())
     throw Error(index.string() + ": expected an object \"weight_map\"");
 
-  std::map<std::string, std::size_t> shards;  // file name -> position in files_
+  std::map<std::string, std::vector<std::string>> shards;  // file name -> its tensors
   for (const auto& [name, shard] : weight_map->items()) {
     const std::string file_name = shard.is_string() ? shard.get<std::string>() : "";
     if (file_name.empty() || fs::path(file_name).filename() != file_name)
       throw Error(index.string() + ": tensor " + in_quotes(name) +
                   " is not mapped to the name of a file");
-    if (!shards.contains(file_name)) {
+    shards[file_name].push_back(name);
+  }
+  for (const auto& [file_name, names] : shards) {
+    const auto add_fault = [&](const std::string& line, const std::vector<std::string>& tensors) {
+      for (const std::string& name : tensors) faults.tensors.emplace(name, faults.lines.size());
+      faults.lines.push_back(line);
+    };
+    try {
       if (!fs::exists(folder_ / file_name))
         throw Error(index.string() + ": names the file " + in_quotes(file_name) +
                     ", which is missing from the folder");
-      shards.emplace(file_name, files_.size());
       files_.emplace_back(folder_ / file_name);
+    } catch (const Error& e) {
+      add_fault(e.what(), names);
+      continue;
     }
-    const SafetensorsFile& file = files_[shards.at(file_name)];
+    const std::vector<std::string> missing = read_shard(files_.back(), names);
+    if (missing.empty()) continue;
+    const bool one = missing.size() == 1;
+    add_fault(files_.back().path().string() + (one ? ": tensor " : ": tensors ") +
+                  in_quotes_list(missing) +
+                  (one ? " is missing, which the index says is in this file"
+                       : " are missing, which the index says are in this file"),
+              missing);
+  }
+}
+
+/// Takes the tensors `names` of the file; returns those that it does not have.
+std::vector<std::string> SafetensorsFolder::read_shard(const SafetensorsFile& file,
+                                                       const std::vector<std::string>& names) {
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
     if (const auto found = file.tensors().find(name); found != file.tensors().end()) {
       tensors_.insert(*found);
     } else if (const auto why = file.unsupported().find(name); why != file.unsupported().end()) {
       unsupported_.emplace(name, file.path().string() + ": " + why->second);
     } else {
-      throw Error(file.path().string() + ": tensor " + in_quotes(name) +
-                  " is missing, which the index says is in this file");
+      missing.push_back(name);
     }
   }
+  return missing;
 }
 
 void SafetensorsFolder::read_all(const std::vector<fs::path>& paths) {

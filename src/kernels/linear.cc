@@ -6,9 +6,11 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "kernels/cpu/linear_bf16.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cuda/ops.h"
+#include "tensor/half.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -40,6 +42,7 @@ struct Product {
   std::int64_t total_tiles = 0;
   bool tiles = false;  // some matrix is not kRows
   bool few = false;
+  const cpu::Bf16Kernels* bf16 = nullptr;  // not null: x is bf16, and all matrices are
   std::int64_t parts_per_chunk = 0;
   std::int64_t chunk_tokens = 0;
 
@@ -94,6 +97,24 @@ struct GroupSums {
   float* of(int group) { return group == 16 ? of16 : of32; }
 };
 
+void run_bf16_part(const Product& product, const Segment& segment, std::int64_t row,
+                   std::int64_t token) {
+  const std::int64_t column = segment.first_column + row;
+  cpu::Bf16Part args;
+  args.weights = segment.matrix->data() + row / cpu::kTileRows * segment.tile_bytes;
+  args.tile_bytes = segment.tile_bytes;
+  args.num_rows = std::min(segment.part_rows, segment.matrix->rows() - row);
+  args.cols = segment.matrix->cols();
+  args.x_stride = product.x.stride(0);
+  args.x = reinterpret_cast<const std::uint16_t*>(product.x.data) + token * args.x_stride;
+  args.num_tokens = std::min(product.chunk_tokens, product.num_tokens() - token);
+  args.y_stride = product.y.stride(0);
+  args.y = reinterpret_cast<float*>(product.y.data) + token * args.y_stride + column;
+  args.bias =
+      product.bias.empty() ? nullptr : reinterpret_cast<const float*>(product.bias.data) + column;
+  product.bf16->multiply(args);
+}
+
 void run_part(const Product& product, std::int64_t part, GroupSums& sums) {
   const std::int64_t chunk = part / product.parts_per_chunk;
   const std::int64_t index = part % product.parts_per_chunk;
@@ -104,6 +125,10 @@ void run_part(const Product& product, std::int64_t part, GroupSums& sums) {
   const std::int64_t row = (index - segment.first_part) * segment.part_rows;
   const std::int64_t token = chunk * product.chunk_tokens;
   const std::int64_t column = segment.first_column + row;
+  if (product.bf16 != nullptr) {
+    run_bf16_part(product, segment, row, token);
+    return;
+  }
 
   cpu::LinearPart args;
   args.layout = &segment.layout;
@@ -146,7 +171,7 @@ void sum_groups(const Product& product, GroupSums& sums) {
 void run(Product& product, ThreadPool& pool) {
   partition(product, pool.num_threads());
   GroupSums sums;
-  if (product.few) sum_groups(product, sums);
+  if (product.few && product.bf16 == nullptr) sum_groups(product, sums);
   const std::int64_t chunks = ceil_div(product.num_tokens(), product.chunk_tokens);
   pool.parallel_for(chunks * product.parts_per_chunk,
                     [&](std::int64_t part) { run_part(product, part, sums); });
@@ -154,10 +179,12 @@ void run(Product& product, ThreadPool& pool) {
 
 }  // namespace
 
-void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
-            TensorView y, Stream& stream) {
-  if constexpr (cuda::kBuilt)
-    if (!stream.device().is_cpu()) return gpu::linear(x, weights, bias, y, stream);
+namespace {
+
+/// Checks the arguments of linear() and puts them together; `x` and `y` are as the kernels see
+/// them.
+Product make_product(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
+                     TensorView y) {
   check(!weights.empty() && weights.size() <= kMaxSegments, "linear takes 1 to ", kMaxSegments,
         " matrices, not ", weights.size());
   check_tensor(x, {-1, weights[0]->cols()}, DType::kF32, "x of linear");
@@ -173,8 +200,61 @@ void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorVi
   check_tensor(y, {x.dim(0), rows}, DType::kF32, "y of linear");
   if (!bias.empty()) check_tensor(bias, {rows}, DType::kF32, "bias of linear");
   check(x.stride(1) == 1 && y.stride(1) == 1, "linear: the columns of x and y must be contiguous");
+  return product;
+}
+
+}  // namespace
+
+void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
+            TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::linear(x, weights, bias, y, stream);
+  Product product = make_product(x, weights, bias, y);
   if (x.dim(0) == 0) return;
   as_cpu(stream).run([product](ThreadPool& pool) mutable { run(product, pool); });
+}
+
+void linear_bf16(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
+                 TensorView y, TensorView workspace, Stream& stream) {
+  Product product = make_product(x, weights, bias, y);
+  check_tensor(workspace, x.shape, DType::kF32, "workspace of linear_bf16");
+  check(workspace.is_contiguous(), "the workspace of linear_bf16 must be contiguous");
+  if (x.dim(0) == 0) return;
+  const cpu::Bf16Kernels* const kernels = cpu::bf16_kernels();
+  const bool all_bf16 = std::all_of(weights.begin(), weights.end(), [](const PackedMatrix* w) {
+    return w->packing() == Packing::kFloat && w->dtype() == DType::kBF16;
+  });
+  if (kernels == nullptr || !all_bf16) {
+    round_to_bf16(x, workspace, stream);
+    linear(workspace, weights, bias, y, stream);
+    return;
+  }
+  const std::int64_t cols = x.dim(1);
+  product.bf16 = kernels;
+  product.x = TensorView(workspace.data, {x.dim(0), round_up(cols, std::int64_t{2})}, DType::kBF16);
+  as_cpu(stream).run([product, x, cols](ThreadPool& pool) mutable {
+    auto* narrow = reinterpret_cast<std::uint16_t*>(product.x.data);
+    pool.parallel_for(x.dim(0), [&](std::int64_t t) {
+      product.bf16->round_row(reinterpret_cast<const float*>(x.data) + t * x.stride(0), cols,
+                              narrow + t * product.x.stride(0));
+    });
+    run(product, pool);
+  });
+}
+
+void round_to_bf16(TensorView x, TensorView y, Stream& stream) {
+  check_tensor(x, {-1, -1}, DType::kF32, "x of round_to_bf16");
+  check_tensor(y, x.shape, DType::kF32, "y of round_to_bf16");
+  check(x.stride(1) == 1 && y.stride(1) == 1,
+        "round_to_bf16: the columns of x and y must be contiguous");
+  if (x.numel() == 0) return;
+  as_cpu(stream).run([x, y](ThreadPool& pool) {
+    pool.parallel_for(x.dim(0), [&](std::int64_t t) {
+      const float* from = reinterpret_cast<const float*>(x.data) + t * x.stride(0);
+      float* to = reinterpret_cast<float*>(y.data) + t * y.stride(0);
+      for (std::int64_t k = 0; k < x.dim(1); ++k) to[k] = to_f32(to_bf16(from[k]));
+    });
+  });
 }
 
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
@@ -38,9 +41,23 @@ class PackedMatrix {
   Buffer data_;
 };
 
-/// Repacks `weight` [rows, cols] (f32, f16, bf16 or any block type; host memory, contiguous rows)
-/// for this machine's kernels, on `pool`. Row i of the result is row row_order[i] of `weight`
-/// (empty: the same order). The values do not change.
+struct PackOptions {
+  /// Row i of the result is row row_order[i] of the source; empty: the same order.
+  std::span<const std::int32_t> row_order = {};
+  /// Numbers of a plain type are rounded to this one; without it, and for block types, the values
+  /// do not change.
+  std::optional<DType> dtype = std::nullopt;
+  std::string_view what = "a weight";  ///< begins errors about the values
+  /// Called with rows of the source, in order and without gaps, that will not be read again, so
+  /// that a large mapped file need not stay in memory beside its copy. Not called, or not for all
+  /// rows, when rows are not read in order.
+  std::function<void(const TensorView& rows)> on_packed = {};
+};
+
+/// Repacks `weight` [rows, cols] (f32, f16, bf16 or any block type; host memory, contiguous in its
+/// columns) for this machine's kernels, on `pool`. Throws Error for a type or shape that no weight
+/// has, or when a number is beyond the range of options.dtype.
+PackedMatrix pack_matrix(TensorView weight, ThreadPool& pool, const PackOptions& options);
 PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
                          ThreadPool& pool);
 
@@ -56,6 +73,19 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
 /// Errors   Error if shapes or types disagree. M == 0 is a no-op.
 void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
             TensorView y, Stream& stream);
+
+/// linear() of x rounded to the nearest bf16, ties to even; the products are exact and summed in
+/// f32. Where the machine has an instruction for it and all weights are bf16, each pair of products
+/// is rounded as that instruction does, and subnormal numbers count as zero: another order of
+/// summation than linear()'s, but likewise one that depends on nothing but packing and machine.
+///
+/// Shapes   as linear(); workspace [M, K] f32, whose content is lost
+void linear_bf16(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
+                 TensorView y, TensorView workspace, Stream& stream);
+
+/// y = x rounded to the nearest bf16, ties to even, as f32 numbers. x, y [rows, cols] f32, their
+/// columns contiguous; y may be x. Enqueued; does not allocate.
+void round_to_bf16(TensorView x, TensorView y, Stream& stream);
 
 /// y[t, :] = table[ids[t], :] as f32. ids [T] i32, y [T, cols] f32. Exact.
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);

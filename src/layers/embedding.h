@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/forward.h"
-#include "layers/weights.h"
+#include "layers/linear.h"
 
 namespace minisgl::layers {
 
@@ -36,7 +36,7 @@ class LmHead {
 
   /// x [num_rows, hidden] -> logits [num_rows, vocab] f32.
   void forward(TensorView x, TensorView logits, ForwardContext& ctx) const {
-    kernels::linear(x, {&weight_, 1}, {}, logits, ctx.stream);
+    multiply(x, {&weight_, 1}, {}, logits, ctx);
   }
 
  private:

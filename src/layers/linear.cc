@@ -4,6 +4,17 @@
 
 namespace minisgl::layers {
 
+void multiply(TensorView x, std::span<const kernels::PackedMatrix* const> weights, TensorView bias,
+              TensorView y, ForwardContext& ctx) {
+  if (ctx.compute == Compute::kExact) {
+    kernels::linear(x, weights, bias, y, ctx.stream);
+    return;
+  }
+  const ScratchScope scope(ctx.scratch);
+  const TensorView workspace = ctx.scratch.alloc(x.shape, DType::kF32);
+  kernels::linear_bf16(x, weights, bias, y, workspace, ctx.stream);
+}
+
 MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
                                        std::span<const Projection> parts, bool has_bias) {
   parts_.reserve(parts.size());
@@ -24,7 +35,7 @@ MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
 }
 
 void MergedColumnLinear::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
-  kernels::linear(x, pointers_, bias_, y, ctx.stream);
+  multiply(x, pointers_, bias_, y, ctx);
 }
 
 RowLinear::RowLinear(const Weights& w, std::int64_t out, std::int64_t in)
@@ -32,7 +43,7 @@ RowLinear::RowLinear(const Weights& w, std::int64_t out, std::int64_t in)
 
 void RowLinear::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const kernels::PackedMatrix* const weight = &weight_;
-  kernels::linear(x, {&weight, 1}, {}, y, ctx.stream);
+  multiply(x, {&weight, 1}, {}, y, ctx);
 }
 
 }  // namespace minisgl::layers

@@ -11,6 +11,11 @@
 
 namespace minisgl::layers {
 
+/// y = x W^T (+ bias), of the matrices one after the other: kernels::linear() in the arithmetic
+/// that the context asks for. Every product of activations with weights goes through here.
+void multiply(TensorView x, std::span<const kernels::PackedMatrix* const> weights, TensorView bias,
+              TensorView y, ForwardContext& ctx);
+
 /// One part of a merged projection: its weight is `name`.weight [out, in].
 struct Projection {
   std::string_view name;

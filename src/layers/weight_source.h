@@ -15,12 +15,15 @@ namespace minisgl {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  /// An empty view when there is no such tensor.
+  /// An empty view when there is no such tensor. Throws Error when there is one that cannot be
+  /// read: its type is not supported, or see file_faults().
   virtual TensorView find(std::string_view name) const = 0;
   /// All names, ascending.
   virtual std::vector<std::string> names() const = 0;
   /// The pages of `tensor` may leave memory: it has been copied.
   virtual void drop(const TensorView& tensor) const = 0;
+  /// What is wrong with the files themselves, a line each: shards that are missing or truncated.
+  virtual std::vector<std::string> file_faults() const = 0;
   /// The file or folder, for messages.
   virtual std::string describe() const = 0;
   /// Whether the rows of q_proj and k_proj are stored as adjacent pairs (GGUF of architecture

@@ -1,26 +1,13 @@
 #include "layers/weights.h"
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "tensor/half.h"
 
 namespace minisgl::layers {
 namespace {
-
-std::vector<float> widened(const TensorView& tensor, const std::string& name) {
-  check(!is_block_type(tensor.dtype), name, " is a vector and must not be quantised, but is ",
-        minisgl::name(tensor.dtype));
-  std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
-  visit_float_dtype(tensor.dtype, [&]<class T>() {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      T value;  // files do not align their tensors
-      std::memcpy(&value, tensor.data + i * sizeof(T), sizeof(T));
-      values[i] = to_f32(value);
-    }
-  });
-  return values;
-}
 
 Tensor to_tensor(std::span<const float> values) {
   Tensor tensor({static_cast<std::int64_t>(values.size())}, DType::kF32);
@@ -33,7 +20,11 @@ Tensor to_tensor(std::span<const float> values) {
 Weights Weights::scope(std::string_view name) const { return Weights(*load_, full_name(name)); }
 
 bool Weights::has(std::string_view name) const {
-  return !load_->source.find(full_name(name)).empty();
+  try {
+    return !load_->source.find(full_name(name)).empty();
+  } catch (const Error&) {
+    return true;  // it is there, and cannot be read: taking it says why
+  }
 }
 
 std::string Weights::full_name(std::string_view name) const {
@@ -42,16 +33,34 @@ std::string Weights::full_name(std::string_view name) const {
 
 TensorView Weights::take(std::string_view name, const Shape& expected) const {
   const std::string full = full_name(name);
-  const TensorView tensor = load_->source.find(full);
-  if (tensor.empty())
-    throw Error(load_->source.describe() + ": tensor " + full + " " + to_string(expected) +
-                " is missing");
-  if (tensor.shape != expected)
-    throw Error(load_->source.describe() + ": tensor " + full + " has shape " +
-                to_string(tensor.shape) + ", but the model's configuration needs " +
-                to_string(expected));
-  load_->used.insert(full);
+  load_->wanted.emplace(full, expected);
+  TensorView tensor;
+  try {
+    tensor = load_->source.find(full);
+  } catch (const Error& e) {
+    if (load_->faults == nullptr) throw;
+    load_->faults->unreadable.emplace_back(e.what());
+    return {};
+  }
+  if (tensor.empty() || tensor.shape != expected) return note_fault(full, tensor, expected);
   return tensor;
+}
+
+TensorView Weights::note_fault(const std::string& name, const TensorView& tensor,
+                               const Shape& expected) const {
+  const std::string where = load_->source.describe();
+  if (tensor.empty()) {
+    if (load_->faults == nullptr)
+      throw Error(where + ": tensor " + name + " " + to_string(expected) + " is missing");
+    load_->faults->missing.push_back(name + " " + to_string(expected));
+  } else {
+    if (load_->faults == nullptr)
+      throw Error(where + ": tensor " + name + " has shape " + to_string(tensor.shape) +
+                  ", but the model's configuration needs " + to_string(expected));
+    load_->faults->misshapen.push_back(name + " is " + to_string(tensor.shape) + ", expected " +
+                                       to_string(expected));
+  }
+  return {};
 }
 
 void Weights::release(const TensorView& tensor) const {
@@ -60,9 +69,28 @@ void Weights::release(const TensorView& tensor) const {
   if (load_->on_progress) load_->on_progress(load_->bytes);
 }
 
+std::vector<float> Weights::widened(const TensorView& tensor, std::string_view name) const {
+  check(!is_block_type(tensor.dtype), full_name(name),
+        " is a vector and must not be quantised, but is ", minisgl::name(tensor.dtype));
+  std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
+  visit_float_dtype(tensor.dtype, [&]<class T>() {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      T value;  // files do not align their tensors
+      std::memcpy(&value, tensor.data + i * sizeof(T), sizeof(T));
+      values[i] = to_f32(value);
+    }
+  });
+  if (load_->dtype && *load_->dtype != DType::kF32) {
+    for (float& value : values)
+      value = load_->dtype == DType::kF16 ? to_f32(to_f16(value)) : to_f32(to_bf16(value));
+  }
+  return values;
+}
+
 Tensor Weights::vector(std::string_view name, std::int64_t size) const {
   const TensorView tensor = take(name, {size});
-  Tensor result = to_tensor(widened(tensor, full_name(name)));
+  if (load_->faults != nullptr) return Tensor({size}, DType::kF32);
+  Tensor result = to_tensor(widened(tensor, name));
   release(tensor);
   return result;
 }
@@ -72,7 +100,8 @@ Tensor Weights::vector_shard(std::string_view name, std::int64_t size) const {
   check(size % world == 0, full_name(name), " of ", size, " does not divide over ", world,
         " ranks");
   const TensorView tensor = take(name, {size});
-  const std::vector<float> values = widened(tensor, full_name(name));
+  if (load_->faults != nullptr) return Tensor({size / world}, DType::kF32);
+  const std::vector<float> values = widened(tensor, name);
   Tensor result = to_tensor(std::span(values).subspan(rank * (size / world), size / world));
   release(tensor);
   return result;
@@ -82,10 +111,15 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
                                       Split split, std::span<const std::int32_t> row_order) const {
   const auto [rank, world] = load_->shard;
   TensorView tensor = take(name, {out, in});
-  const TensorView whole = tensor;
+  if (load_->faults != nullptr) {
+    const std::int64_t out_share = split == Split::kOut ? out / world : out;
+    const std::int64_t in_share = split == Split::kIn ? in / world : in;
+    return kernels::PackedMatrix(out_share, in_share, DType::kF32, kernels::Packing::kRows, {});
+  }
   const std::int64_t block = info(tensor.dtype).block_elems;
   check(in % block == 0, full_name(name), " has rows of ", in, " elements, which are not whole ",
         minisgl::name(tensor.dtype), " blocks of ", block);
+  const TensorView whole = tensor;
   std::vector<std::int32_t> order(row_order.begin(), row_order.end());
   if (split == Split::kOut && world > 1) {
     check(out % world == 0, full_name(name), " with ", out, " rows does not divide over ", world,
@@ -101,7 +135,14 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
           " does not divide over ", world, " ranks");
     tensor = tensor.columns(rank * (in / world), (rank + 1) * (in / world));
   }
-  kernels::PackedMatrix packed = kernels::pack_matrix(tensor, order, load_->pool);
+  const std::int64_t bytes_before = load_->bytes;
+  kernels::PackedMatrix packed =
+      kernels::pack_matrix(tensor, load_->pool,
+                           {.row_order = order,
+                            .dtype = is_block_type(tensor.dtype) ? std::nullopt : load_->dtype,
+                            .what = full_name(name),
+                            .on_packed = [this](const TensorView& part) { release(part); }});
+  load_->bytes = bytes_before;  // of the file: another rank's part counts too
   release(whole);
   return packed;
 }

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <set>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "kernels/linear.h"
@@ -28,25 +30,42 @@ enum class Split : std::uint8_t {
   kIn,  ///< by columns: each rank has a part of the inputs, the results are summed ("row parallel")
 };
 
+/// What a model wants of its checkpoint and cannot have.
+struct WeightFaults {
+  std::vector<std::string> missing = {};     ///< "model.norm.weight [64]"
+  std::vector<std::string> misshapen = {};   ///< "lm_head.weight is [3, 4], expected [4, 4]"
+  std::vector<std::string> unreadable = {};  ///< whole lines: a type that is not supported, ...
+};
+
+/// The tensors that a model takes, with their shapes.
+using WantedWeights = std::map<std::string, Shape, std::less<>>;
+
 /// What all scopes of one load share.
 struct WeightLoad {
   const WeightSource& source;
   ThreadPool& pool;
   Shard shard = {};
+  /// Weights that are f32, f16 or bf16 are rounded to this type; block types stay.
+  std::optional<DType> dtype = std::nullopt;
+  /// Not null: nothing is copied, what cannot be had is noted here. The weights are zeros, or
+  /// matrices without memory: a model of them only shows what it would take.
+  WeightFaults* faults = nullptr;
   std::function<void(std::int64_t bytes)> on_progress = {};  ///< bytes of the files taken so far
-  std::set<std::string, std::less<>> used = {};
+  WantedWeights wanted = {};
   std::int64_t bytes = 0;
 };
 
 /// "model.layers.3.self_attn" and below. Taking a weight copies it (repacked or widened) and lets
-/// its file pages go. Throws Error naming the tensor that is missing or misshapen, what it should
-/// be and what was found. Cheap to copy; not thread-safe.
+/// its file pages go as it is copied. Throws Error naming the tensor that is missing or misshapen,
+/// what it should be and what was found (or notes it: WeightLoad::faults). Cheap to copy; not
+/// thread-safe.
 class Weights {
  public:
   explicit Weights(WeightLoad& load, std::string prefix = "")
       : load_(&load), prefix_(std::move(prefix)) {}
 
   Weights scope(std::string_view name) const;
+  /// Also true of a tensor that is there but cannot be read.
   bool has(std::string_view name) const;
   const Shard& shard() const { return load_->shard; }
   const WeightSource& source() const { return load_->source; }
@@ -63,8 +82,12 @@ class Weights {
 
  private:
   std::string full_name(std::string_view name) const;
+  /// An empty view when there is no such tensor of this shape, and faults are only noted.
   TensorView take(std::string_view name, const Shape& expected) const;
+  TensorView note_fault(const std::string& name, const TensorView& tensor,
+                        const Shape& expected) const;
   void release(const TensorView& tensor) const;
+  std::vector<float> widened(const TensorView& tensor, std::string_view name) const;
 
   WeightLoad* load_;
   std::string prefix_;

@@ -65,6 +65,8 @@ class Generator {
   virtual int max_seq_len() const = 0;         ///< tokens, prompt and answer together
   virtual int vocab_size() const = 0;          ///< token ids are in [0, vocab_size)
   virtual SchedulerStats stats() const = 0;
+  /// For what a request leaves open; empty unless the model's files have an advice.
+  virtual SamplingDefaults sampling_defaults() const { return {}; }
 };
 
 }  // namespace minisgl

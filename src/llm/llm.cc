@@ -19,6 +19,10 @@ Llm::~Llm() = default;
 Llm::Llm(Llm&&) noexcept = default;
 Llm& Llm::operator=(Llm&&) noexcept = default;
 
+SamplingParams Llm::with_model_defaults(SamplingParams params) const {
+  return impl_->generator.sampling_defaults().over(std::move(params));
+}
+
 std::vector<Completion> Llm::generate(std::span<const Prompt> prompts,
                                       const SamplingParams& sampling) {
   const std::vector<SamplingParams> same(prompts.size(), sampling);

@@ -1,5 +1,7 @@
 #include "llm/local_generator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -15,8 +17,15 @@ namespace {
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
+Compute compute_named(const std::string& name) {
+  if (name == "exact") return Compute::kExact;
+  if (name == "bf16") return Compute::kBf16;
+  throw Error("compute \"" + name + "\" is not known; there are exact, bf16");
+}
+
 EngineConfig engine_config(const LlmOptions& options) {
   return {.num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
+          .compute = compute_named(options.compute),
           .attention_backend = options.attention_backend,
           .page_size = options.page_size,
           .num_pages = options.num_pages,
@@ -28,6 +37,28 @@ EngineConfig engine_config(const LlmOptions& options) {
           .graph_batch_sizes = options.graph_batch_sizes,
           .check_graphs = options.check_graphs,
           .on_logits = {}};
+}
+
+/// "temperature 0.6, top_k 20"; "" when there is no advice.
+std::string describe(const SamplingDefaults& defaults) {
+  std::string text;
+  const auto add = [&text](const char* name, const auto& value) {
+    if (value) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", defaults.temperature);
+  add("top_k", defaults.top_k);
+  add("top_p", defaults.top_p);
+  add("min_p", defaults.min_p);
+  return text;
+}
+
+/// "auto" is none.
+std::optional<DType> dtype_named(const std::string& name) {
+  if (name == "float32") return DType::kF32;
+  if (name == "float16") return DType::kF16;
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "auto") return std::nullopt;
+  throw Error("dtype \"" + name + "\" is not known; there are auto, float32, float16, bfloat16");
 }
 
 /// The name of a file without its extension, or of a folder; a hub's name of a model as it is.
@@ -53,6 +84,8 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
     model = load_model(path, {.num_threads = config.num_threads,
                               .max_seq_len = config.max_seq_len,
                               .shard = {},
+                              .dtype = dtype_named(options.dtype),
+                              .dummy_weights = options.dummy_weights,
                               .on_progress = [&](std::int64_t done, std::int64_t total) {
                                 bar.update(done, total);
                               }});
@@ -66,7 +99,8 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
       "vocabulary {}",
       default_name(options.model), seconds.count(), m.num_layers, m.hidden_size, m.num_heads,
       m.num_kv_heads, m.head_dim, m.vocab_size);
-  log::info("Compute: exact (f32), {} {}, {} kernels, attention backend {}", config.num_threads,
+  log::info("Compute: {}, {} {}, {} kernels, attention backend {}",
+            config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", config.num_threads,
             config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()),
             engine->attention_backend());
   log::info(
@@ -82,6 +116,9 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
     : name_(options.served_model_name.empty() ? default_name(options.model)
                                               : options.served_model_name) {
   load(options);
+  if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
+  if (const std::string text = describe(sampling_defaults_); !text.empty())
+    log::info("Sampling unless asked otherwise (generation_config.json): {}", text);
   std::vector<TokenId> eos_ids = engine_->model().config().eos_token_ids;
   if (tokenizer_ != nullptr) {
     const std::vector<TokenId> more = tokenizer_->eos_ids();

@@ -38,6 +38,7 @@ class LocalGenerator final : public Generator {
   int max_seq_len() const override { return engine_->limits().max_seq_len; }
   int vocab_size() const override { return engine_->limits().vocab_size; }
   SchedulerStats stats() const override { return scheduler_->stats(); }
+  SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
   /// What the engine died of; "" while it lives. All requests have got an error by then.
   std::string fault() const;
@@ -61,6 +62,7 @@ class LocalGenerator final : public Generator {
   void run();
 
   std::string name_;
+  SamplingDefaults sampling_defaults_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string tokenizer_error_;  // why there is none
   std::unique_ptr<ChatTemplate> chat_template_;

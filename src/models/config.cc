@@ -8,6 +8,7 @@
 #include "formats/json_file.h"
 #include "models/architectures.h"
 #include "models/config_section.h"
+#include "models/generation_config.h"
 #include "models/rope_config.h"
 
 namespace minisgl::models {
@@ -148,6 +149,7 @@ ModelConfig read_huggingface_config(const fs::path& folder) {
   if (const fs::path generation = folder / "generation_config.json"; fs::exists(generation)) {
     const json generation_root = read_json_file(generation);
     add_eos(JsonSection(generation_root, generation.string()), eos);
+    c.sampling = read_sampling_defaults(generation_root, generation.string());
   }
   c.eos_token_ids = drawable(eos, c.vocab_size);
   const json* bos = section.find("bos_token_id");

@@ -8,7 +8,7 @@
 
 namespace minisgl::models {
 
-/// Reads config.json and, when there is one, generation_config.json (for its eos_token_id). Both
+/// Reads config.json and, when there is one, generation_config.json (eos_token_id, sampling). Both
 /// spellings of transformers are read: 4 (rope_theta, rope_scaling, torch_dtype) and 5
 /// (rope_parameters, dtype).
 ///

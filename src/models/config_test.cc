@@ -23,6 +23,7 @@ TEST_F(ConfigTest, BothSpellingsOfTransformersGiveTheSameModel) {
     ModelConfig v4 = read();
     EXPECT_EQ(v5.name, name);
     v4.name = v5.name;
+    v4.sampling = v5.sampling;  // of generation_config.json, which is not copied
     EXPECT_EQ(v4, v5) << name;
   }
 }
@@ -98,6 +99,28 @@ TEST_F(ConfigTest, EveryEndTokenOfBothFilesCounts) {
       << "-1 means none, 100 is not in the vocabulary";
   EXPECT_THAT(error_of({{"eos_token_id", "</s>"}}),
               HasSubstr("eos_token_id is \"</s>\", expected a token id or a list of them"));
+}
+
+TEST_F(ConfigTest, TheSamplingThatTheAuthorsAdviseIsRead) {
+  EXPECT_EQ(read_huggingface_config(tiny("qwen3")).sampling,
+            (SamplingDefaults{.temperature = 0.6, .top_k = 20, .top_p = 0.95}));
+  EXPECT_EQ(read(json::object()).sampling, SamplingDefaults{});
+  write("generation_config.json", R"({"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,
+                                      "min_p":null,"max_new_tokens":100})");
+  EXPECT_EQ(read(json::object()).sampling,
+            (SamplingDefaults{.temperature = 0.6, .top_k = 20, .top_p = 0.95}));
+  const std::pair<const char*, const char*> kFaults[] = {
+      {R"({"temperature":"hot"})", "temperature is \"hot\", expected a number from 0 to 2"},
+      {R"({"temperature":2.5})", "temperature is 2.5, expected a number from 0 to 2"},
+      {R"({"top_p":-0.1})", "top_p is -0.1, expected a number from 0 to 1"},
+      {R"({"min_p":2})", "min_p is 2, expected a number from 0 to 1"},
+      {R"({"top_k":1.5})", "top_k is 1.5, expected a whole number"}};
+  for (const auto& [text, fault] : kFaults) {
+    write("generation_config.json", text);
+    EXPECT_THAT(message_of([&] { read(); }),
+                HasSubstr(std::string("generation_config.json: ") + fault));
+  }
+  fs::remove(folder_ / "generation_config.json");
 }
 
 TEST_F(ConfigTest, ReadsAllSpellingsOfRope) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "core/forward.h"
 #include "core/model_config.h"
@@ -27,12 +28,17 @@ struct LoadOptions {
   int num_threads = 1;           ///< that repack the weights
   std::int64_t max_seq_len = 0;  ///< positions in the rope table; 0: as the model was trained
   layers::Shard shard = {};
+  /// Weights that are f32, f16 or bf16 are rounded to this type; without it they stay as they are.
+  std::optional<DType> dtype = std::nullopt;
+  /// No weights are read: they are random (models/dummy_weights.h). For benchmarks.
+  bool dummy_weights = false;
   /// Called with bytes taken so far and in all.
   std::function<void(std::int64_t done, std::int64_t total)> on_progress = {};
 };
 
 /// Loads a GGUF file or a Hugging Face folder. Throws Error naming file and fault: architecture,
-/// tensor type or quantisation that is not supported; tensors missing, misshapen or unexpected.
+/// tensor type or quantisation that is not supported; tensors missing, misshapen, unexpected or cut
+/// off, all together and before any weight is read.
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options);
 
 /// Its configuration alone; reads no weights.

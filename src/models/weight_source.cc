@@ -40,7 +40,8 @@ std::string_view look_up(std::span<const NamePair> table, std::string_view gguf)
 
 class SafetensorsWeights final : public WeightSource {
  public:
-  explicit SafetensorsWeights(SafetensorsFolder folder) : folder_(std::move(folder)) {}
+  SafetensorsWeights(SafetensorsFolder folder, FileFaults faults)
+      : folder_(std::move(folder)), faults_(std::move(faults)) {}
 
   TensorView find(std::string_view name) const override {
     if (const auto found = folder_.tensors().find(name); found != folder_.tensors().end())
@@ -48,6 +49,8 @@ class SafetensorsWeights final : public WeightSource {
     if (const auto why = folder_.unsupported().find(name); why != folder_.unsupported().end())
       throw Error(why->second + " of tensor " + in_quotes(name) +
                   " is not supported; weights may be F32, F16 or BF16, or a GGUF file");
+    if (const auto lost = faults_.tensors.find(name); lost != faults_.tensors.end())
+      throw Error(faults_.lines[lost->second]);
     return {};
   }
   std::vector<std::string> names() const override {
@@ -58,11 +61,13 @@ class SafetensorsWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& tensor) const override { folder_.drop(tensor); }
+  std::vector<std::string> file_faults() const override { return faults_.lines; }
   std::string describe() const override { return folder_.path().string(); }
   bool has_paired_qk_rows() const override { return false; }
 
  private:
   SafetensorsFolder folder_;
+  FileFaults faults_;
 };
 
 class GgufWeights final : public WeightSource {
@@ -87,6 +92,7 @@ class GgufWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& tensor) const override { file_.drop(tensor); }
+  std::vector<std::string> file_faults() const override { return {}; }
   std::string describe() const override { return file_.path().string(); }
   bool has_paired_qk_rows() const override { return paired_; }
 
@@ -100,6 +106,16 @@ class GgufWeights final : public WeightSource {
 bool is_known_extra(std::string_view name) {
   return name == "lm_head.weight" || name == "rope_freqs.weight" ||
          name.ends_with(".rotary_emb.inv_freq");
+}
+
+/// "2 tensors are missing: a [4], b [4]"; up to kShown of them.
+std::string counted(const std::vector<std::string>& items, const char* one, const char* many) {
+  constexpr std::size_t kShown = 8;
+  std::string out = std::to_string(items.size()) + " " + (items.size() == 1 ? one : many) + ": ";
+  for (std::size_t i = 0; i < std::min(items.size(), kShown); ++i)
+    out += (i == 0 ? "" : ", ") + items[i];
+  if (items.size() > kShown) out += " and " + std::to_string(items.size() - kShown) + " more";
+  return out;
 }
 
 }  // namespace
@@ -121,8 +137,8 @@ std::string canonical_name(std::string_view gguf_name) {
   return name.append(stem.substr(4, end - 4)).append(".").append(known).append(suffix);
 }
 
-std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder) {
-  return std::make_unique<SafetensorsWeights>(std::move(folder));
+std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder, FileFaults faults) {
+  return std::make_unique<SafetensorsWeights>(std::move(folder), std::move(faults));
 }
 
 std::unique_ptr<WeightSource> gguf_weights(GgufFile file) {
@@ -130,26 +146,39 @@ std::unique_ptr<WeightSource> gguf_weights(GgufFile file) {
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path) {
-  if (std::filesystem::is_directory(path)) return safetensors_weights(SafetensorsFolder(path));
+  if (std::filesystem::is_directory(path)) {
+    FileFaults faults;
+    SafetensorsFolder folder(path, faults);
+    return safetensors_weights(std::move(folder), std::move(faults));
+  }
   if (path.extension() == ".safetensors")
     throw Error(path.string() +
                 ": expected a GGUF file or a folder; give the folder that this file is in");
   return gguf_weights(GgufFile(path));
 }
 
-void check_all_used(const WeightSource& source, const std::set<std::string, std::less<>>& used) {
-  constexpr std::size_t kShown = 8;
-  std::string listed;
-  std::size_t count = 0;
-  for (const std::string& name : source.names()) {
-    if (used.contains(name) || is_known_extra(name)) continue;
-    if (++count <= kShown) listed += (count == 1 ? "" : ", ") + in_quotes(name);
-  }
-  if (count == 0) return;
-  if (count > kShown) listed += " and " + std::to_string(count - kShown) + " more";
-  throw Error(source.describe() + ": " + std::to_string(count) +
-              (count == 1 ? " tensor" : " tensors") +
-              " that the model's architecture does not have: " + listed);
+void check_weights(const WeightSource& source, const layers::WeightFaults& faults,
+                   const layers::WantedWeights& wanted) {
+  // A shard that cannot be read is one line, however many tensors want it.
+  std::vector<std::string> lines = source.file_faults();
+  for (const std::string& line : faults.unreadable)
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+  std::vector<std::string> unexpected;
+  for (const std::string& name : source.names())
+    if (!wanted.contains(name) && !is_known_extra(name)) unexpected.push_back(in_quotes(name));
+
+  std::string tensors;
+  const auto add = [&tensors](const std::vector<std::string>& items, const char* one,
+                              const char* many) {
+    if (!items.empty()) tensors += (tensors.empty() ? "" : "; ") + counted(items, one, many);
+  };
+  add(faults.missing, "tensor is missing", "tensors are missing");
+  add(faults.misshapen, "tensor has another shape than the model's configuration says",
+      "tensors have another shape than the model's configuration says");
+  add(unexpected, "tensor that the model's architecture does not have",
+      "tensors that the model's architecture does not have");
+  if (!tensors.empty()) lines.push_back(source.describe() + ": " + tensors);
+  if (!lines.empty()) throw Error(FileFaults{.lines = lines}.text());
 }
 
 }  // namespace minisgl::models

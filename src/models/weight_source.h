@@ -4,13 +4,13 @@
 
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "layers/weight_source.h"
+#include "layers/weights.h"
 
 namespace minisgl::models {
 
@@ -19,16 +19,20 @@ namespace minisgl::models {
 /// Source   llama.cpp gguf-py/gguf/tensor_mapping.py.
 std::string canonical_name(std::string_view gguf_name);
 
-/// find() throws Error naming a tensor whose type is not supported.
-std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder);
+/// `faults` are those of the folder's constructor.
+std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder, FileFaults faults = {});
 std::unique_ptr<WeightSource> gguf_weights(GgufFile file);
 
-/// The weights of a GGUF file or of a folder of safetensors files. Throws Error as those do.
+/// The weights of a GGUF file or of a folder of safetensors files. Throws Error as those do, but
+/// for what is wrong with shards, which is in file_faults().
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 
-/// Throws Error listing the tensors of `source` that are not in `used`: the model would compute
-/// something else than what was trained. Not counted: precomputed rotary tables, and the LM head
-/// that tied checkpoints carry along.
-void check_all_used(const WeightSource& source, const std::set<std::string, std::less<>>& used);
+/// Throws one Error that lists all that keeps `source` from being the weights of a model which
+/// found `faults` and takes the tensors `wanted`: file faults, tensors that are missing,
+/// misshapen, of an unknown type, or that the model does not have and so would compute something
+/// else than what was trained. Not counted: precomputed rotary tables, and the LM head that tied
+/// checkpoints carry along.
+void check_weights(const WeightSource& source, const layers::WeightFaults& faults,
+                   const layers::WantedWeights& wanted);
 
 }  // namespace minisgl::models

@@ -133,12 +133,15 @@ TEST_F(WeightSourceTest, UnexpectedTensorsAreListedAndKnownExtrasAreNot) {
     out.tensor(name, {1}, 0, "1234");
   out.write(folder_ / "x.gguf");
   const auto source = open_weights(folder_ / "x.gguf");
-  EXPECT_THAT(message_of([&] { check_all_used(*source, {"model.norm.weight"}); }),
+  const Shape one{1};
+  EXPECT_THAT(message_of([&] { check_weights(*source, {}, {{"model.norm.weight", one}}); }),
               HasSubstr("x.gguf: 2 tensors that the model's architecture does not have: "
                         "'blk.0.attn_rot.weight', 'model.layers.0.self_attn.q_proj.bias'"));
   EXPECT_EQ(message_of([&] {
-              check_all_used(*source, {"model.norm.weight", "blk.0.attn_rot.weight",
-                                       "model.layers.0.self_attn.q_proj.bias"});
+              check_weights(*source, {},
+                            {{"model.norm.weight", one},
+                             {"blk.0.attn_rot.weight", one},
+                             {"model.layers.0.self_attn.q_proj.bias", one}});
             }),
             "no error");
 }
@@ -149,9 +152,9 @@ TEST_F(WeightSourceTest, ManyUnexpectedTensorsAreCounted) {
   for (int i = 0; i < 20; ++i)
     out.tensor(std::string("t").append(std::to_string(i)), {1}, 0, "1234");
   out.write(folder_ / "x.gguf");
-  EXPECT_THAT(message_of([&] { check_all_used(*open_weights(folder_ / "x.gguf"), {}); }),
+  EXPECT_THAT(message_of([&] { check_weights(*open_weights(folder_ / "x.gguf"), {}, {}); }),
               HasSubstr("20 tensors that the model's architecture does not have: 't0', 't1', "));
-  EXPECT_THAT(message_of([&] { check_all_used(*open_weights(folder_ / "x.gguf"), {}); }),
+  EXPECT_THAT(message_of([&] { check_weights(*open_weights(folder_ / "x.gguf"), {}, {}); }),
               HasSubstr(" and 12 more"));
 }
 

@@ -30,6 +30,7 @@ class FakeGenerator final : public Generator {
     std::string padding;                       ///< added to every token's text
     std::chrono::milliseconds submit_time{0};  ///< what tokenizing takes
     int fail_after = 1 << 30;                  ///< tokens, then an error
+    SamplingDefaults sampling_defaults = {};
   };
 
   FakeGenerator() : FakeGenerator(Options{}) {}
@@ -104,6 +105,7 @@ class FakeGenerator final : public Generator {
   int max_seq_len() const override { return options_.max_seq_len; }
   int vocab_size() const override { return 1000; }
 
+  SamplingDefaults sampling_defaults() const override { return options_.sampling_defaults; }
   SchedulerStats stats() const override {
     const std::lock_guard lock(mutex_);
     SchedulerStats stats;

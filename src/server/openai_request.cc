@@ -122,10 +122,12 @@ std::vector<TokenId> read_ids(const Json& ids, const std::string& name, int voca
 void read_sampling(const Fields& fields, const Generator& generator, ApiRequest& request) {
   SamplingParams& s = request.sampling;
   const bool is_openai = request.endpoint != Endpoint::kGenerate;
-  s.temperature = fields.number("temperature", is_openai ? 1.0 : 0.0, 0.0, 2.0);
-  s.top_p = fields.number("top_p", 1.0, 0.0, 1.0);
-  s.min_p = fields.number("min_p", 0.0, 0.0, 1.0);
-  s.top_k = fields.integer("top_k").value_or(-1);
+  s.temperature = is_openai ? 1.0 : 0.0;
+  if (is_openai) s = generator.sampling_defaults().over(std::move(s));
+  s.temperature = fields.number("temperature", s.temperature, 0.0, 2.0);
+  s.top_p = fields.number("top_p", s.top_p, 0.0, 1.0);
+  s.min_p = fields.number("min_p", s.min_p, 0.0, 1.0);
+  s.top_k = fields.integer("top_k").value_or(s.top_k);
   if (const auto seed = fields.integer("seed")) s.seed = static_cast<std::uint64_t>(*seed);
   s.ignore_eos = fields.boolean("ignore_eos", false);
   s.stop = read_stop(fields);

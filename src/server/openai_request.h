@@ -35,10 +35,11 @@ struct RequestRules {
 };
 
 /// Reads a body; renders chat messages with `generator`'s template. Absent and null fields take
-/// OpenAI's defaults (temperature 1; max_tokens 16 for completions, the rest of the context for
-/// chats); for /generate the defaults are upstream's (greedy, streamed). Unknown fields are
-/// ignored. Throws RequestError that names the field for bad values and for fields whose function
-/// is not there (log-probabilities, penalties, ...), StatusError 404 for another model.
+/// what the model advises (Generator::sampling_defaults), else OpenAI's defaults (temperature 1;
+/// max_tokens 16 for completions, the rest of the context for chats); for /generate the defaults
+/// are upstream's (greedy, streamed). Unknown fields are ignored. Throws RequestError that names
+/// the field for bad values and for fields whose function is not there (log-probabilities,
+/// penalties, ...), StatusError 404 for another model.
 ApiRequest parse_request(Endpoint endpoint, std::string_view body, const Generator& generator,
                          const RequestRules& rules);
 

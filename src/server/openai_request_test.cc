@@ -76,6 +76,23 @@ TEST_F(OpenAiRequestTest, GenerateHasUpstreamsDefaults) {
   EXPECT_TRUE(r.sampling.ignore_eos);
 }
 
+TEST_F(OpenAiRequestTest, WhatTheModelAdvisesIsTheDefaultAndTheRequestWins) {
+  testing_util::FakeGenerator advised({.sampling_defaults = {.temperature = 0.6, .top_k = 20}});
+  const auto sampling = [&](Endpoint endpoint, const std::string& body) {
+    return parse_request(endpoint, body, advised, rules_).sampling;
+  };
+  SamplingParams s = sampling(Endpoint::kCompletion, R"({"prompt":"hi","top_k":null})");
+  EXPECT_EQ(s.temperature, 0.6);
+  EXPECT_EQ(s.top_k, 20);
+  EXPECT_EQ(s.top_p, 1.0);
+  s = sampling(Endpoint::kCompletion, R"({"prompt":"hi","temperature":0,"top_k":-1,"top_p":0.5})");
+  EXPECT_EQ(s.temperature, 0.0);
+  EXPECT_EQ(s.top_k, -1);
+  EXPECT_EQ(s.top_p, 0.5);
+  EXPECT_EQ(sampling(Endpoint::kGenerate, R"({"prompt":"hi"})").temperature, 0.0)
+      << "/generate has upstream's defaults";
+}
+
 TEST_F(OpenAiRequestTest, EverySamplingFieldArrives) {
   const SamplingParams s = chat(R"(,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"seed":-1,
       "max_tokens":9,"stop":["a","b"],"stop_token_ids":[3,999],"ignore_eos":true)")

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,8 @@ struct RunConfig {
   std::int32_t max_running = 64;
   std::string cache = "radix";
   std::string attention = "auto";
+  Compute compute = Compute::kExact;
+  std::optional<DType> dtype = std::nullopt;  ///< of weights, see LoadOptions
   bool overlap = true;
   std::vector<TokenId> eos_ids = {};
   std::int32_t max_seq_len = 0;  ///< 0: the model's
@@ -59,6 +62,7 @@ class ScheduledRun {
   ScheduledRun(const std::filesystem::path& model_path, const RunConfig& config) : config_(config) {
     EngineConfig engine;
     engine.num_threads = config.threads;
+    engine.compute = config.compute;
     engine.attention_backend = config.attention;
     engine.page_size = config.page_size;
     engine.num_pages = config.num_pages;
@@ -72,8 +76,8 @@ class ScheduledRun {
       record(batch, logits);
       if (config_.on_step) config_.on_step(*engine_, batch);
     };
-    engine_ =
-        std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads}), engine);
+    engine_ = std::make_unique<Engine>(
+        load_model(model_path, {.num_threads = config.threads, .dtype = config.dtype}), engine);
     scheduler_ =
         std::make_unique<Scheduler>(*engine_,
                                     SchedulerConfig{.prefill_budget_tokens = config.prefill_budget,

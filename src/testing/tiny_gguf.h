@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <string>
@@ -156,11 +157,29 @@ inline std::string llama3_divisors(const nlohmann::json& rope, std::int64_t head
   return out;
 }
 
+inline nlohmann::json read_tiny_config(const std::filesystem::path& folder) {
+  return nlohmann::json::parse(std::ifstream(folder / "config.json"));
+}
+
+/// ggml's number of a type that the writers here make.
+inline std::uint32_t ggml_type(DType type) {
+  switch (type) {
+    case DType::kF32: return 0;
+    case DType::kF16: return 1;
+    case DType::kQ8_0: return 8;
+    case DType::kBF16: return 30;
+    default: check(false, "no GGUF of type ", name(type), " is written here");
+  }
+  __builtin_unreachable();
+}
+
 /// Writes the checkpoint in `folder` (config.json in the spelling of transformers 5) to `path` as a
-/// GGUF of `architecture` ("llama", "qwen2", "qwen3"). Weights keep their type.
+/// GGUF of `architecture` ("llama", "qwen2", "qwen3"). Weights keep their type, unless `convert`
+/// gives the bytes of matrices as `type`.
 inline void write_tiny_gguf(const std::filesystem::path& folder, const std::string& architecture,
-                            const std::filesystem::path& path) {
-  const auto config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
+                            const std::filesystem::path& path, DType type = DType::kF32,
+                            const std::function<std::string(const TensorView&)>& convert = {}) {
+  const auto config = read_tiny_config(folder);
   const std::int64_t heads = config["num_attention_heads"];
   const std::int64_t kv_heads = config["num_key_value_heads"];
   const std::int64_t head_dim =
@@ -191,7 +210,8 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
 
   const SafetensorsFolder weights(folder);
   for (const auto& [name, tensor] : weights.tensors()) {
-    std::string bytes = gguf_bytes(tensor);
+    const bool converted = tensor.rank() == 2 && convert != nullptr;
+    std::string bytes = converted ? convert(tensor) : gguf_bytes(tensor);
     const bool is_q = name.find("q_proj.weight") != std::string::npos;
     const bool is_k = name.find("k_proj.weight") != std::string::npos;
     if (architecture == "llama" && (is_q || is_k))
@@ -199,8 +219,8 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
     std::vector<std::uint64_t> ne;
     for (int i = tensor.rank() - 1; i >= 0; --i)
       ne.push_back(static_cast<std::uint64_t>(tensor.dim(i)));
-    const bool wide = tensor.rank() == 1 || tensor.dtype == DType::kF32;
-    out.tensor(gguf_name(name), ne, wide ? 0 : tensor.dtype == DType::kF16 ? 1 : 30, bytes);
+    const DType kept = tensor.rank() == 1 ? DType::kF32 : tensor.dtype;
+    out.tensor(gguf_name(name), ne, ggml_type(converted ? type : kept), bytes);
   }
   out.write(path);
 }

@@ -1,10 +1,14 @@
 #include "kernels/cpu/pack.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "base/math.h"
+#include "kernels/cpu/pack_float.h"
 #include "kernels/cpu/unpack.h"
 #include "kernels/ref/dequantize.h"
 #include "tensor/half.h"
@@ -69,16 +73,6 @@ void pack_block_tile(const TileLayout& layout, const std::byte* const* rows, std
     for (int g = 0; g < width / layout.group; ++g) {
       write_group(layout, tile, g, out);
       out += layout.group_bytes;
-    }
-  }
-}
-
-/// Column by column: what is written in order is worth more than what is read in order.
-template <std::size_t kBytes>
-void pack_float_tile(const std::byte* const* rows, std::int64_t cols, std::byte* out) {
-  for (std::int64_t k = 0; k < cols; ++k) {
-    for (int r = 0; r < kTileRows; ++r, out += kBytes) {
-      if (rows[r] != nullptr) std::memcpy(out, rows[r] + k * kBytes, kBytes);
     }
   }
 }
@@ -178,53 +172,122 @@ void read_row(const PackedMatrix& matrix, std::int64_t row, float* out) {
 
 }  // namespace cpu
 
-PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
-                         ThreadPool& pool) {
+namespace {
+
+/// Bytes of the source between two calls of PackOptions::on_packed.
+constexpr std::int64_t kChunkBytes = 32 << 20;
+
+void check_weight(const TensorView& weight, const PackOptions& options) {
   check(weight.rank() == 2, "a weight matrix has 2 dimensions, not ", weight.rank());
-  const std::int64_t source_rows = weight.dim(0);
-  const std::int64_t cols = weight.dim(1);
-  const DType dtype = weight.dtype;
   check(weight.device.is_cpu(), "expected a weight in host memory, not on ",
         to_string(weight.device));
-  check(source_rows > 0 && cols > 0, "a weight matrix of shape ", to_string(weight.shape),
-        " is empty");
-  const cpu::TileLayout layout = cpu::tile_layout(dtype);
-  check(cols % info(dtype).block_elems == 0, "rows of ", cols, " elements are not whole blocks of ",
-        name(dtype), ", which have ", info(dtype).block_elems);
-  check(weight.stride(1) == 1 && (source_rows == 1 || weight.stride(0) == cols),
+  check(weight.dim(0) > 0 && weight.dim(1) > 0, "a weight matrix of shape ",
+        to_string(weight.shape), " is empty");
+  cpu::tile_layout(weight.dtype);  // throws if no weight can have this type
+  const std::int64_t block = info(weight.dtype).block_elems;
+  check(weight.dim(1) % block == 0, "rows of ", weight.dim(1), " elements are not whole blocks of ",
+        name(weight.dtype), ", which have ", block);
+  check(weight.stride(1) == 1 && weight.stride(0) % block == 0,
         "expected a weight with contiguous rows");
-  for (const std::int32_t row : row_order)
-    check(row >= 0 && row < source_rows, "row_order names row ", row, " of ", source_rows);
+  for (const std::int32_t row : options.row_order)
+    check(row >= 0 && row < weight.dim(0), "row_order names row ", row, " of ", weight.dim(0));
+  check(!options.dtype || (!is_block_type(weight.dtype) && !is_block_type(*options.dtype)),
+        "only plain types are converted, not ", name(weight.dtype));
+}
 
-  const std::int64_t rows =
-      row_order.empty() ? source_rows : static_cast<std::int64_t>(row_order.size());
-  const std::int64_t row_bytes = bytes_of(dtype, cols);
-  const auto source = [&](std::int64_t i) {
-    return weight.data + (row_order.empty() ? i : row_order[i]) * row_bytes;
-  };
-  const Packing packing = cpu::packing_for(dtype, active_simd());
-  const std::int64_t tiles = ceil_div(rows, std::int64_t{cpu::kTileRows});
-  const std::int64_t tile_bytes =
-      packing == Packing::kRows ? cpu::kTileRows * row_bytes : cpu::tile_bytes(layout, cols);
-  Buffer data(
-      static_cast<std::size_t>(packing == Packing::kRows ? rows * row_bytes : tiles * tile_bytes));
-  pool.parallel_for(tiles, [&](std::int64_t tile) {
+/// One matrix on its way into tiles. Tiles may be packed by several threads.
+class Packer {
+ public:
+  Packer(const TensorView& weight, const PackOptions& options)
+      : weight_(weight),
+        order_(options.row_order),
+        dtype_(options.dtype.value_or(weight.dtype)),
+        layout_(cpu::tile_layout(dtype_)),
+        packing_(cpu::packing_for(dtype_, active_simd())),
+        rows_(order_.empty() ? weight.dim(0) : static_cast<std::int64_t>(order_.size())),
+        row_bytes_(bytes_of(dtype_, weight.dim(1))),
+        tile_bytes_(packing_ == Packing::kRows ? cpu::kTileRows * row_bytes_
+                                               : cpu::tile_bytes(layout_, weight.dim(1))),
+        data_(static_cast<std::size_t>(packing_ == Packing::kRows ? rows_ * row_bytes_
+                                                                  : num_tiles() * tile_bytes_)) {}
+
+  std::int64_t num_tiles() const { return ceil_div(rows_, std::int64_t{cpu::kTileRows}); }
+  /// Whether a number was beyond the range of the type.
+  bool overflowed() const { return overflowed_.load(); }
+
+  void pack_tile(std::int64_t tile) {
     const std::byte* sources[cpu::kTileRows] = {};
     const std::int64_t first = tile * cpu::kTileRows;
-    const std::int64_t count = std::min<std::int64_t>(rows - first, cpu::kTileRows);
+    const std::int64_t count = std::min<std::int64_t>(rows_ - first, cpu::kTileRows);
     for (std::int64_t r = 0; r < count; ++r) sources[r] = source(first + r);
-    std::byte* out = data.data() + tile * tile_bytes;
-    if (packing == Packing::kRows) {
-      for (std::int64_t r = 0; r < count; ++r)
-        std::memcpy(out + r * row_bytes, sources[r], row_bytes);
-    } else if (packing == Packing::kFloat) {
-      layout.code_bits == 32 ? cpu::pack_float_tile<4>(sources, cols, out)
-                             : cpu::pack_float_tile<2>(sources, cols, out);
-    } else {
-      cpu::pack_block_tile(layout, sources, cols, out);
+    const std::int64_t cols = weight_.dim(1);
+    std::vector<std::byte> converted;
+    if (dtype_ != weight_.dtype) {
+      converted.resize(static_cast<std::size_t>(count * row_bytes_));
+      for (std::int64_t r = 0; r < count; ++r) {
+        std::byte* row = converted.data() + r * row_bytes_;
+        if (!cpu::convert_row(weight_.dtype, sources[r], cols, dtype_, row)) overflowed_ = true;
+        sources[r] = row;
+      }
     }
-  });
-  return PackedMatrix(rows, cols, dtype, packing, std::move(data));
+    std::byte* out = data_.data() + tile * tile_bytes_;
+    if (packing_ == Packing::kRows) {
+      for (std::int64_t r = 0; r < count; ++r)
+        std::memcpy(out + r * row_bytes_, sources[r], static_cast<std::size_t>(row_bytes_));
+    } else if (packing_ == Packing::kFloat) {
+      cpu::pack_float_tile(sources, cols, layout_.code_bits / 8, out);
+    } else {
+      cpu::pack_block_tile(layout_, sources, cols, out);
+    }
+  }
+
+  PackedMatrix finish() && {
+    return PackedMatrix(rows_, weight_.dim(1), dtype_, packing_, std::move(data_));
+  }
+
+ private:
+  const std::byte* source(std::int64_t i) const {
+    return weight_.data +
+           (order_.empty() ? i : order_[i]) * bytes_of(weight_.dtype, weight_.stride(0));
+  }
+
+  TensorView weight_;
+  std::span<const std::int32_t> order_;
+  DType dtype_;
+  cpu::TileLayout layout_;
+  Packing packing_;
+  std::int64_t rows_;
+  std::int64_t row_bytes_;
+  std::int64_t tile_bytes_;
+  Buffer data_;
+  std::atomic<bool> overflowed_{false};
+};
+
+}  // namespace
+
+PackedMatrix pack_matrix(TensorView weight, ThreadPool& pool, const PackOptions& options) {
+  check_weight(weight, options);
+  if (weight.dim(0) == 1) weight.strides[0] = weight.dim(1);  // whatever it was
+  Packer packer(weight, options);
+  const bool in_order = options.row_order.empty() && weight.stride(0) == weight.dim(1);
+  const std::int64_t source_tile_bytes = cpu::kTileRows * bytes_of(weight.dtype, weight.dim(1));
+  const std::int64_t chunk = std::max<std::int64_t>(1, kChunkBytes / source_tile_bytes);
+  for (std::int64_t begin = 0; begin < packer.num_tiles(); begin += chunk) {
+    const std::int64_t end = std::min(begin + chunk, packer.num_tiles());
+    pool.parallel_for(end - begin, [&](std::int64_t i) { packer.pack_tile(begin + i); });
+    if (in_order && options.on_packed)
+      options.on_packed(
+          weight.slice(begin * cpu::kTileRows, std::min(end * cpu::kTileRows, weight.dim(0))));
+  }
+  if (packer.overflowed())
+    throw Error(std::string(options.what) + " has values beyond the range of " +
+                std::string(name(*options.dtype)) + "; choose another --dtype");
+  return std::move(packer).finish();
+}
+
+PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
+                         ThreadPool& pool) {
+  return pack_matrix(weight, pool, {.row_order = row_order});
 }
 
 }  // namespace minisgl::kernels

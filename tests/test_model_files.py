@@ -1,0 +1,84 @@
+"""Model folders from the command line: sampling defaults, types of weights, models without weights."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import urllib.request
+
+import pytest
+from conftest import Server
+
+TINY = pathlib.Path(__file__).parent / "data" / "tiny"
+IDS = [5, 6, 7, 8]
+
+
+@pytest.fixture
+def generate(minisgl_binary, tmp_path):
+    """generate(folder, *flags, sampling=None) -> the ids of one answer to IDS."""
+    requests = tmp_path / "requests.jsonl"
+
+    def run(folder, *flags, sampling=None):
+        line = {"token_ids": IDS, **({"sampling": sampling} if sampling else {})}
+        requests.write_text(json.dumps(line))
+        done = subprocess.run(
+            [minisgl_binary, "generate", "--model", folder, "--input", requests, "--json",
+             "--max-tokens", "24", "--ignore-eos", *flags],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return json.loads(done.stdout)["token_ids"]
+
+    return run
+
+
+@pytest.fixture
+def advised(tmp_path):
+    """A folder whose generation_config.json asks for heat, so that greedy answers are told apart."""
+    folder = shutil.copytree(TINY / "qwen3", tmp_path / "advised")
+    (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": 2.0}')
+    return folder
+
+
+def test_generate_samples_as_the_model_advises_unless_asked_otherwise(generate, advised):
+    greedy = generate(TINY / "qwen3", "--temperature", "0")
+    assert generate(advised, "--temperature", "0") == greedy, "a flag wins"
+    assert generate(advised, "--generation-config", "none") == greedy
+    assert generate(advised, sampling={"temperature": 0}) == greedy, "a line of the file wins"
+    assert generate(advised) != greedy
+
+
+def test_the_server_samples_as_the_model_advises_unless_asked_otherwise(minisgl_binary, advised):
+    server = Server(minisgl_binary, advised)
+    try:
+
+        def ids(**fields):
+            body = {"prompt": IDS, "max_tokens": 24, "ignore_eos": True, **fields}
+            request = urllib.request.Request(
+                f"{server.url}/v1/completions", json.dumps(body).encode()
+            )
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                return json.load(reply)["choices"][0]["text"]
+
+        greedy = ids(temperature=0)
+        assert ids(temperature=0) == greedy
+        assert ids() != greedy
+        assert "temperature 2" in server.log()
+    finally:
+        server.stop()
+
+
+def test_a_dtype_and_bf16_arithmetic_can_be_chosen(generate):
+    exact = generate(TINY / "llama-f32", "--temperature", "0")
+    assert generate(TINY / "llama-f32", "--temperature", "0", "--dtype", "float32") == exact
+    half = generate(TINY / "llama-f32", "--temperature", "0", "--dtype", "bfloat16")
+    assert len(half) == len(exact)
+    fast = generate(TINY / "llama", "--temperature", "0", "--compute", "bf16")
+    assert len(fast) == len(exact)
+
+
+def test_config_json_alone_makes_a_model_of_dummy_weights(generate, tmp_path):
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    shutil.copy(TINY / "qwen2" / "config.json", folder)
+    first = generate(folder, "--dummy-weight")
+    assert first == generate(folder, "--dummy-weight"), "always the same weights"
