@@ -17,7 +17,8 @@ void use_tokenizer(const Tokenizer& tokenizer, std::string_view text) {
   const std::vector<TokenId> ids = tokenizer.encode(text, {.add_special = true});
   known(ids);
   known(tokenizer.encode(text, {.special_as_text = true}));
-  MarkedText marked{.text = std::string(text)};
+  MarkedText marked;
+  marked.text = text;
   if (text.size() > 2) marked.message_spans = {{1, text.size() - 1}};
   known(tokenizer.encode(marked));
 
