@@ -17,8 +17,7 @@ void use_tokenizer(const Tokenizer& tokenizer, std::string_view text) {
   const std::vector<TokenId> ids = tokenizer.encode(text, {.add_special = true});
   known(ids);
   known(tokenizer.encode(text, {.special_as_text = true}));
-  MarkedText marked;
-  marked.text = text;
+  MarkedText marked{std::string(text), {}};
   if (text.size() > 2) marked.message_spans = {{1, text.size() - 1}};
   known(tokenizer.encode(marked));
 

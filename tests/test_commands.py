@@ -117,7 +117,7 @@ def test_tiny_models_run_from_token_ids(minisgl, tmp_path):
     path = tmp_path / "ids.jsonl"
     for name in ("llama", "llama-f32", "llama-sharded", "llama-tied", "qwen3"):
         golden = json.loads((DATA / "tiny" / name / "golden.json").read_text())["prompts"]
-        sampling = {"max_tokens": 32, "ignore_eos": True}
+        sampling = {"max_tokens": 32, "ignore_eos": True, "temperature": 0}
         path.write_text(
             "\n".join(json.dumps({"token_ids": p["ids"], "sampling": sampling}) for p in golden)
         )

@@ -166,8 +166,9 @@ def test_the_model_runs_under_its_name(pull, minisgl):
     by_path = minisgl("tokenize", "--model", folder)
     assert by_name.returncode == 0, by_name.stderr
     assert by_name.stdout == by_path.stdout
-    text = TINY / "generation_config.json"
-    scored = minisgl("perplexity", "--model", NAME, "--file", text, "--threads", 1)
+    scored = minisgl(
+        "perplexity", "--model", NAME, "--file", TINY / "generation_config.json", "--threads", 1
+    )
     assert scored.returncode == 0, scored.stderr
     assert json.loads(scored.stdout)["tokens"] > 10
 

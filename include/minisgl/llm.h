@@ -15,7 +15,7 @@ namespace minisgl {
 
 /// What can be chosen when a model is loaded. The defaults suit a CPU.
 struct LlmOptions {
-  std::string model;    ///< a GGUF file, a Hugging Face folder, or "org/name" in its cache
+  std::string model;    ///< a GGUF file, a Hugging Face folder, or "org/name"
   int num_threads = 0;  ///< 0: one for each processor that the process may use
   /// "exact": activations and KV cache are f32. "bf16": what enters a product with weights is
   /// rounded to bfloat16, and the KV cache is bfloat16.

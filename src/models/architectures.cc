@@ -9,12 +9,17 @@
 namespace minisgl::models {
 namespace {
 
-// Source: transformers models/{llama,mistral,qwen2,qwen3}/; llama.cpp convert_hf_to_gguf.py.
+// Source: transformers models/{llama,mistral,mistral3,qwen2,qwen3,qwen3_moe}/; llama.cpp convert_hf_to_gguf.py.
 constexpr Architecture kArchitectures[] = {
     {.huggingface = "LlamaForCausalLM", .gguf = "llama", .gguf_paired_qk_rows = true},
     {.huggingface = "MistralForCausalLM",
      .gguf = "llama",
      .gguf_paired_qk_rows = true,
+     .windows = WindowRule::kAllLayers},
+    {.huggingface = "Mistral3ForConditionalGeneration",
+     .gguf = "llama",
+     .gguf_paired_qk_rows = true,
+     .text_part = true,
      .windows = WindowRule::kAllLayers},
     {.huggingface = "Qwen2ForCausalLM",
      .gguf = "qwen2",
@@ -25,6 +30,12 @@ constexpr Architecture kArchitectures[] = {
      .gguf = "qwen3",
      .qk_norm = true,
      .windows = WindowRule::kByLayer,
+     .has_window_switch = true},
+    {.huggingface = "Qwen3MoeForCausalLM",
+     .gguf = "qwen3moe",
+     .qk_norm = true,
+     .moe = true,
+     .windows = WindowRule::kAllLayers,
      .has_window_switch = true},
 };
 

@@ -23,6 +23,10 @@ struct Architecture {
   /// GGUF files store the rows of q and k heads as pairs (d, d + head_dim / 2): llama.cpp's
   /// converter reorders them for this architecture alone.
   bool gguf_paired_qk_rows = false;
+  /// A model that also sees: its config.json keeps the text part in text_config, and whether the
+  /// head is tied follows from the weights.
+  bool text_part = false;
+  bool moe = false;  ///< layers may be mixtures of experts
   WindowRule windows = WindowRule::kNone;
   bool has_window_switch = false;  ///< windows need use_sliding_window
 };

@@ -61,6 +61,29 @@ std::int64_t read_max_window_layers(const JsonSection& section, std::int64_t num
   return *value > num_layers ? num_layers : value->get<std::int64_t>();
 }
 
+/// moe and sparse_layers; experts in layers (n + 1) % decoder_sparse_step == 0 that mlp_only_layers
+/// does not name.
+void read_experts(const JsonSection& section, ModelConfig& c) {
+  const bool is_new = section.contains("num_local_experts");  // transformers 5
+  c.moe.num_experts = section.size(is_new ? "num_local_experts" : "num_experts");
+  c.moe.experts_per_token = section.size("num_experts_per_tok");
+  c.moe.intermediate_size = section.size("moe_intermediate_size");
+  c.moe.norm_topk_prob = section.find_bool("norm_topk_prob").value_or(false);
+  const std::int64_t step = section.find_size("decoder_sparse_step").value_or(1);
+  for (std::int64_t i = 0; i < c.num_layers; ++i) c.sparse_layers.push_back((i + 1) % step == 0);
+  if (const json* dense = section.find("mlp_only_layers")) {
+    if (!dense->is_array())
+      fail(section.where(), "mlp_only_layers is " + shown(*dense) + ", expected a list");
+    for (const json& layer : *dense) {
+      if (!layer.is_number_integer() || layer < 0)
+        fail(section.where(), "mlp_only_layers has " + shown(layer) + ", expected a layer");
+      if (layer < c.num_layers) c.sparse_layers[layer.get<std::size_t>()] = false;
+    }
+  }
+  if (std::find(c.sparse_layers.begin(), c.sparse_layers.end(), true) == c.sparse_layers.end())
+    c.sparse_layers.clear();
+}
+
 constexpr std::int64_t kDefaultWindow = 4096;  // transformers', for a key that is absent
 
 /// The window of each layer; empty when none has one that is shorter than the context.
@@ -99,6 +122,21 @@ std::vector<std::int32_t> read_windows(const JsonSection& section, const Archite
   return windows;
 }
 
+/// The text part of a model that also sees, with what is said of the whole model.
+json text_config(const JsonSection& section) {
+  const json* nested = section.find("text_config");
+  if (nested == nullptr || !nested->is_object())
+    fail(section.where(), "text_config is " + (nested == nullptr ? "missing" : shown(*nested)) +
+                              ", expected an object");
+  json text = *nested;
+  for (const char* key : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id",
+                          "tie_word_embeddings", "quantization_config"}) {
+    const json* whole = section.find(key);
+    if (whole != nullptr && (!text.contains(key) || text[key].is_null())) text[key] = *whole;
+  }
+  return text;
+}
+
 DType read_dtype(const JsonSection& section) {
   std::optional<std::string> name = section.find_string("dtype");  // transformers 5
   if (!name) name = section.find_string("torch_dtype");
@@ -116,12 +154,14 @@ DType read_dtype(const JsonSection& section) {
 ModelConfig read_huggingface_config(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   const json root = read_json_file(path);
-  const JsonSection section(root, path.string());
-  const json* names = section.find("architectures");
+  const JsonSection whole(root, path.string());
+  const json* names = whole.find("architectures");
   if (names == nullptr || !names->is_array() || names->empty() || !names->front().is_string())
-    fail(section.where(),
-         "architectures is missing; expected a list such as [\"LlamaForCausalLM\"]");
-  const Architecture& row = find_huggingface(names->front().get<std::string>(), section.where());
+    fail(whole.where(), "architectures is missing; expected a list such as [\"LlamaForCausalLM\"]");
+  const Architecture& row = find_huggingface(names->front().get<std::string>(), whole.where());
+  const json text = row.text_part ? text_config(whole) : json();
+  const JsonSection section =
+      row.text_part ? JsonSection(text, whole.where() + ": text_config") : whole;
   check_supported(section);
 
   ModelConfig c;
@@ -141,6 +181,7 @@ ModelConfig read_huggingface_config(const fs::path& folder) {
   c.qkv_bias = row.qkv_bias;
   c.qk_norm = row.qk_norm;
   c.rope = read_rope(section, c.max_position_embeddings);
+  if (row.moe) read_experts(section, c);
   c.dtype = read_dtype(section);
   c.layer_windows = read_windows(section, row, c.num_layers, c.max_position_embeddings);
 

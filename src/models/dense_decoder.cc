@@ -7,7 +7,7 @@
 #include "kernels/rope.h"
 #include "layers/attention.h"
 #include "layers/embedding.h"
-#include "layers/mlp.h"
+#include "layers/feed_forward.h"
 #include "layers/norm.h"
 #include "models/rope.h"
 
@@ -20,7 +20,7 @@ struct DecoderLayer {
       : input_norm(w.scope("input_layernorm"), c.hidden_size, c.rms_norm_eps),
         attention(w.scope("self_attn"), c, rope_table, i),
         post_norm(w.scope("post_attention_layernorm"), c.hidden_size, c.rms_norm_eps),
-        mlp(w.scope("mlp"), c.hidden_size, c.intermediate_size) {}
+        mlp(w.scope("mlp"), c, i) {}
 
   /// x [num_tokens, hidden] is what the layer before added, not yet part of `residual`; replaced
   /// by what this layer's MLP adds.
@@ -34,7 +34,7 @@ struct DecoderLayer {
   layers::RmsNorm input_norm;
   layers::RopeAttention attention;
   layers::RmsNorm post_norm;
-  layers::GatedMlp mlp;
+  layers::FeedForward mlp;
 };
 
 class DenseDecoder final : public Model {

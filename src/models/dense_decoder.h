@@ -1,4 +1,4 @@
-// Llama, Mistral, Qwen2, Qwen3: one graph with options.
+// Llama, Mistral, Qwen2, Qwen3, Qwen3-MoE: one graph with options.
 
 #pragma once
 

@@ -70,8 +70,9 @@ TEST_F(GgufConfigTest, SaysWhatIsMissingOrNotSupported) {
               HasSubstr("token_embd.weight is [4, 16], expected [vocabulary, 8]"));
   EXPECT_THAT(gguf_error([](Writer& w) { w.u32("split.count", 3); }),
               HasSubstr("is one of 3 parts; split files are not supported"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.expert_count", 8); }),
-              HasSubstr("llama.expert_count is 8; mixtures of experts are not supported"));
+  EXPECT_THAT(
+      gguf_error([](Writer& w) { w.u32("llama.expert_count", 8); }),
+      HasSubstr("llama.expert_count is 8; this architecture is not supported with experts"));
   EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.attention.value_length", 8); }),
               HasSubstr("llama.attention.value_length differs from the key length 4"));
   EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.rope.dimension_count", 2); }),
@@ -148,7 +149,7 @@ TEST_F(GgufConfigTest, UnknownArchitecturesAreNamed) {
   testing_util::GgufWriter().text("general.architecture", "gemma3").write(folder_ / "x.gguf");
   EXPECT_THAT(message_of([this] { read_gguf_config(GgufFile(folder_ / "x.gguf")); }),
               HasSubstr("x.gguf: architecture 'gemma3' is not supported; supported are llama, "
-                        "qwen2, qwen3"));
+                        "qwen2, qwen3, qwen3moe"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "formats/file_kind.h"
 #include "minisgl/error.h"
 #include "models/architectures.h"
+#include "models/renamed_weights.h"
 
 namespace minisgl::models {
 namespace {
@@ -23,12 +24,21 @@ constexpr NamePair kOutside[] = {
     {"output", "lm_head"},
 };
 constexpr NamePair kInLayer[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
 };
 
 /// "" when there is no row.
@@ -138,11 +148,12 @@ std::string canonical_name(std::string_view gguf_name) {
 }
 
 std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder, FileFaults faults) {
-  return std::make_unique<SafetensorsWeights>(std::move(folder), std::move(faults));
+  return with_published_names(
+      std::make_unique<SafetensorsWeights>(std::move(folder), std::move(faults)));
 }
 
 std::unique_ptr<WeightSource> gguf_weights(GgufFile file) {
-  return std::make_unique<GgufWeights>(std::move(file));
+  return with_published_names(std::make_unique<GgufWeights>(std::move(file)));
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path) {

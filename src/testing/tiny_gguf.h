@@ -83,7 +83,7 @@ class GgufWriter {
 
 /// The GGUF name of a Hugging Face tensor.
 inline std::string gguf_name(std::string name) {
-  constexpr std::array<std::pair<const char*, const char*>, 15> kReplacements{{
+  constexpr std::array<std::pair<const char*, const char*>, 16> kReplacements{{
       {"model.layers.", "blk."},
       {"model.embed_tokens", "token_embd"},
       {"model.norm", "output_norm"},
@@ -99,6 +99,7 @@ inline std::string gguf_name(std::string name) {
       {"mlp.gate_proj", "ffn_gate"},
       {"mlp.up_proj", "ffn_up"},
       {"mlp.down_proj", "ffn_down"},
+      {"mlp.gate.", "ffn_gate_inp."},
   }};
   for (const auto& [from, to] : kReplacements)
     if (const std::size_t at = name.find(from); at != std::string::npos)
@@ -157,6 +158,53 @@ inline std::string llama3_divisors(const nlohmann::json& rope, std::int64_t head
   return out;
 }
 
+/// "blk.0.ffn_up_exps.weight" of "model.layers.0.mlp.experts.7.up_proj.weight"; "" of other names.
+inline std::string gguf_stack_name(const std::string& name) {
+  const std::size_t experts = name.find(".mlp.experts.");
+  if (experts == std::string::npos) return "";
+  for (const char* projection : {"gate", "up", "down"})
+    if (name.find(std::string(projection) + "_proj") != std::string::npos)
+      return gguf_name(name.substr(0, experts)) + ".ffn_" + projection + "_exps.weight";
+  return "";
+}
+
+/// The experts of each projection of each layer, stacked as the converter stacks them.
+inline void write_experts(const SafetensorsFolder& weights, std::int64_t num_experts,
+                          GgufWriter& out) {
+  for (const auto& [name, first] : weights.tensors()) {
+    const std::size_t at = name.find(".mlp.experts.0.");
+    if (at == std::string::npos) continue;
+    std::string bytes;
+    for (std::int64_t e = 0; e < num_experts; ++e) {
+      std::string own = name;
+      bytes += gguf_bytes(weights.tensors().at(own.replace(
+          at, std::strlen(".mlp.experts.0."), ".mlp.experts." + std::to_string(e) + ".")));
+    }
+    out.tensor(gguf_stack_name(name),
+               {static_cast<std::uint64_t>(first.dim(1)), static_cast<std::uint64_t>(first.dim(0)),
+                static_cast<std::uint64_t>(num_experts)},
+               first.dtype == DType::kF32   ? 0
+               : first.dtype == DType::kF16 ? 1
+                                            : 30,
+               bytes);
+  }
+}
+
+/// What the converter writes of yarn and of experts.
+inline void write_tiny_extras(const nlohmann::json& config, const std::string& architecture,
+                              GgufWriter& out) {
+  const auto& rope = config["rope_parameters"];
+  const std::string key = architecture + ".";
+  if (rope["rope_type"] == "yarn") {
+    out.text(key + "rope.scaling.type", "yarn").f32(key + "rope.scaling.factor", rope["factor"]);
+    out.u32(key + "rope.scaling.original_context_length", rope["original_max_position_embeddings"]);
+  }
+  if (!config.contains("num_local_experts")) return;
+  out.u32(key + "expert_count", config["num_local_experts"]);
+  out.u32(key + "expert_used_count", config["num_experts_per_tok"]);
+  out.u32(key + "expert_feed_forward_length", config["moe_intermediate_size"]);
+}
+
 inline nlohmann::json read_tiny_config(const std::filesystem::path& folder) {
   return nlohmann::json::parse(std::ifstream(folder / "config.json"));
 }
@@ -174,7 +222,7 @@ inline std::uint32_t ggml_type(DType type) {
 }
 
 /// Writes the checkpoint in `folder` (config.json in the spelling of transformers 5) to `path` as a
-/// GGUF of `architecture` ("llama", "qwen2", "qwen3"). Weights keep their type, unless `convert`
+/// GGUF of `architecture` ("llama", "qwen2", "qwen3", "qwen3moe"). Weights keep their type, unless `convert`
 /// gives the bytes of matrices as `type`.
 inline void write_tiny_gguf(const std::filesystem::path& folder, const std::string& architecture,
                             const std::filesystem::path& path, DType type = DType::kF32,
@@ -208,8 +256,12 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
     out.tensor("rope_freqs.weight", {static_cast<std::uint64_t>(head_dim / 2)}, 0,
                llama3_divisors(rope, head_dim));
 
+  write_tiny_extras(config, architecture, out);
   const SafetensorsFolder weights(folder);
+  if (config.contains("num_local_experts"))
+    write_experts(weights, config["num_local_experts"], out);
   for (const auto& [name, tensor] : weights.tensors()) {
+    if (!gguf_stack_name(name).empty()) continue;
     const bool converted = tensor.rank() == 2 && convert != nullptr;
     std::string bytes = converted ? convert(tensor) : gguf_bytes(tensor);
     const bool is_q = name.find("q_proj.weight") != std::string::npos;
