@@ -29,6 +29,9 @@ void add_model_flag(CLI::App& app, std::string& model);
 /// All that LlmOptions holds, --model included.
 void add_engine_flags(CLI::App& app, LlmOptions& options);
 
+/// What LlmOptions says about chats: the template, its variables, special tokens in messages.
+void add_chat_flags(CLI::App& app, LlmOptions& options);
+
 /// Accepts a number of at least `min`, and at most `max` if given.
 CLI::Validator number_from(double min, std::optional<double> max = {});
 

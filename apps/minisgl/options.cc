@@ -122,6 +122,20 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
   for (CLI::Option* option : options) option->group("Engine");
 }
 
+void add_chat_flags(CLI::App& app, LlmOptions& o) {
+  const std::vector<CLI::Option*> options{
+      app.add_option("--chat-template", o.chat_template,
+                     "Jinja file, or the name of one of the model's templates, to use for chats")
+          ->type_name("FILE"),
+      app.add_option("--default-chat-template-kwargs", o.default_chat_template_kwargs,
+                     "Variables of the template, such as {\"enable_thinking\": false}; a request's "
+                     "chat_template_kwargs win")
+          ->type_name("JSON"),
+      app.add_flag("--parse-special-in-messages", o.parse_special_in_messages,
+                   "Special tokens in messages count as such; without it they are plain text")};
+  for (CLI::Option* option : options) option->group("Chats");
+}
+
 std::string read_standard_input() {
   return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
 }

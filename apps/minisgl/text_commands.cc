@@ -11,8 +11,7 @@
 #include "commands.h"
 #include "hub/cache.h"
 #include "llm/local_generator.h"
-#include "tokenizer/chat_messages.h"
-#include "tokenizer/chat_template.h"
+#include "tokenizer/chat_renderer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace minisgl::app {
@@ -93,26 +92,27 @@ Command add_detokenize(CLI::App& app) {
 }
 
 Command add_render(CLI::App& app) {
-  auto model = std::make_shared<std::string>();
-  add_model_flag(app, *model);
-  return [model] {
+  struct Options {
+    LlmOptions llm;
+    bool ids = false;
+  };
+  auto options = std::make_shared<Options>();
+  add_model_flag(app, options->llm.model);
+  add_chat_flags(app, options->llm);
+  app.add_flag("--ids", options->ids, "Print the token ids of the prompt instead of its text");
+  return [options] {
     const Json json = parse_standard_input("an object with \"messages\"");
     if (!json.is_object() || !json.contains("messages"))
       throw Error("the request has no \"messages\"");
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(hub::find_model(*model));
-    if (tokenizer->chat_template().empty()) throw Error(*model + " has no chat template");
-    const ChatTemplate chat_template(tokenizer->chat_template());
-    ChatInput input;
-    input.messages = normalise_messages(
-        json["messages"], {.developer_as_system = !chat_template.knows_role("developer")});
-    if (json.contains("tools")) input.tools = json["tools"];
-    if (json.contains("documents")) input.documents = json["documents"];
-    if (json.contains("chat_template_kwargs") && json["chat_template_kwargs"].is_object())
-      input.kwargs = json["chat_template_kwargs"];
-    input.add_generation_prompt = json.value("add_generation_prompt", true);
-    input.bos_token = tokenizer->bos_token();
-    input.eos_token = tokenizer->eos_token();
-    print(chat_template.render(input).text);
+    const auto field = [&](const char* name) { return json.contains(name) ? json[name] : Json(); };
+    const std::unique_ptr<Tokenizer> tokenizer =
+        load_tokenizer(hub::find_model(options->llm.model));
+    Json kwargs = field("chat_template_kwargs");
+    if (json.contains("documents")) kwargs["documents"] = json["documents"];
+    const MarkedText prompt = ChatRenderer(*tokenizer, chat_options(options->llm))
+                                  .render(json["messages"], field("tools"), kwargs,
+                                          json.value("add_generation_prompt", true));
+    print(options->ids ? Json(tokenizer->encode(prompt)).dump() + "\n" : prompt.text);
     return 0;
   };
 }

@@ -5,14 +5,17 @@
 #include "kernels/activation.h"
 #include "kernels/gather.h"
 #include "kernels/moe.h"
+#include "layers/linear.h"
 
 namespace minisgl::layers {
 namespace {
 
-/// y = x W^T for the experts of sorted rows.
+/// y = x W^T for the experts of sorted rows. The content of x is lost: in bf16 arithmetic it is
+/// rounded where it lies.
 void multiply_grouped(TensorView x, TensorView offsets,
                       std::span<const kernels::PackedExperts* const> weights, TensorView y,
                       ForwardContext& ctx) {
+  if (ctx.compute == Compute::kBf16) kernels::round_to_bf16(x, x, ctx.stream);
   const ScratchScope scope(ctx.scratch);
   const TensorView workspace =
       ctx.scratch.alloc({kernels::grouped_linear_workspace_bytes(weights, x.dim(0))}, DType::kU8);
@@ -44,7 +47,7 @@ void MoeMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const std::int64_t rows = tokens * chosen;
   const TensorView logits = ctx.scratch.alloc({tokens, config_.num_experts}, DType::kF32);
   const kernels::PackedMatrix* const router = &router_;
-  kernels::linear(x, {&router, 1}, {}, logits, ctx.stream);
+  multiply(x, {&router, 1}, {}, logits, ctx);
   const kernels::Routing routing{
       .experts = ctx.scratch.alloc({tokens, chosen}, DType::kI32),
       .weights = ctx.scratch.alloc({tokens, chosen}, DType::kF32),

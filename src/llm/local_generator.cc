@@ -10,7 +10,6 @@
 #include "base/progress.h"
 #include "hub/cache.h"
 #include "kernels/simd.h"
-#include "tokenizer/chat_messages.h"
 
 namespace minisgl {
 namespace {
@@ -72,6 +71,12 @@ std::string default_name(const std::string& model) {
 }
 
 }  // namespace
+
+ChatOptions chat_options(const LlmOptions& options) {
+  return {.chat_template = options.chat_template,
+          .default_kwargs = parse_template_kwargs(options.default_chat_template_kwargs),
+          .parse_special_in_messages = options.parse_special_in_messages};
+}
 
 std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   const auto start = std::chrono::steady_clock::now();
@@ -140,6 +145,7 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
 }
 
 void LocalGenerator::load(const LlmOptions& options) {
+  const ChatOptions chat = chat_options(options);  // its errors come before minutes of loading
   // The vocabulary is read while the weights are repacked.
   const std::filesystem::path path = hub::find_model(options.model);
   auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
@@ -151,10 +157,11 @@ void LocalGenerator::load(const LlmOptions& options) {
     log::warning("Only token ids can be served: {}", tokenizer_error_);
     return;
   }
-  if (tokenizer_->chat_template().empty()) return;
+  if (tokenizer_->chat_template().empty() && options.chat_template.empty()) return;
   try {
-    chat_template_ = std::make_unique<ChatTemplate>(tokenizer_->chat_template());
+    chat_renderer_ = std::make_unique<ChatRenderer>(*tokenizer_, chat);
   } catch (const Error& e) {
+    if (!options.chat_template.empty()) throw;  // what was asked for must work
     log::warning("No chats can be served: the model's chat template cannot be used: {}", e.what());
   }
 }
@@ -189,20 +196,12 @@ MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages,
                                        const nlohmann::ordered_json& tools,
                                        const nlohmann::ordered_json& kwargs,
                                        bool add_generation_prompt) const {
-  const Tokenizer& tokens = tokenizer();
-  if (chat_template_ == nullptr)
+  tokenizer();  // throws when there is none
+  if (chat_renderer_ == nullptr)
     throw RequestError(
         "the model has no chat template that can be used; send a prompt to /v1/completions instead",
         "messages");
-  ChatInput input;
-  input.messages = normalise_messages(
-      messages, {.developer_as_system = !chat_template_->knows_role("developer")});
-  input.tools = tools;
-  if (kwargs.is_object()) input.kwargs = kwargs;
-  input.add_generation_prompt = add_generation_prompt;
-  input.bos_token = tokens.bos_token();
-  input.eos_token = tokens.eos_token();
-  return chat_template_->render(input);
+  return chat_renderer_->render(messages, tools, kwargs, add_generation_prompt);
 }
 
 std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) const {

@@ -11,7 +11,9 @@ using nlohmann::json;
 void fail(const std::string& where, const std::string& fault) { throw Error(where + ": " + fault); }
 
 std::string shown(const json& value) {
-  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  // In ASCII: a value out of a damaged file must not be able to break the line of an error.
+  const std::string text =
+      value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
   return text.size() <= 60 ? text : text.substr(0, 60) + "...";
 }
 

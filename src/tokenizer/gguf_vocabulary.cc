@@ -130,6 +130,18 @@ void read_prefix_and_suffix(const GgufFile& file, bool default_add_bos, BpeToken
   if (add_eos && parts.eos != kNoToken) parts.suffix.push_back(parts.eos);
 }
 
+// "tokenizer.chat_template", and "tokenizer.chat_template.NAME" for each of the names in
+// "tokenizer.chat_templates".
+void read_chat_templates(const GgufFile& file, BpeTokenizerParts& parts) {
+  const std::string key = "tokenizer.chat_template";
+  if (auto source = file.find_string(key); source && !source->empty())
+    parts.chat_templates["default"] = std::move(*source);
+  if (file.find("tokenizer.chat_templates") == nullptr) return;
+  for (const std::string& name : file.get_strings("tokenizer.chat_templates"))
+    if (auto source = file.find_string(key + "." + name))
+      parts.chat_templates[name] = std::move(*source);
+}
+
 BpeTokenizerParts read_byte_level(const GgufFile& file) {
   const auto pre = file.find_string("tokenizer.ggml.pre");
   if (!pre) log::warning("{} does not name its pre-tokenizer: using GPT-2's", file.path().string());
@@ -145,7 +157,7 @@ BpeTokenizerParts read_byte_level(const GgufFile& file) {
   parts.pre_tokenizer = std::move(rules.steps);
   parts.vocabulary.ignore_merges = rules.ignore_merges;
   read_prefix_and_suffix(file, rules.add_bos, parts);
-  parts.chat_template = file.find_string("tokenizer.chat_template").value_or("");
+  read_chat_templates(file, parts);
   return parts;
 }
 
@@ -215,7 +227,7 @@ BpeTokenizerParts read_sentencepiece(const GgufFile& file) {
   parts.strip_leading_space = add_space;
   decode_spellings(parts, {{std::string(kSpaceMark), " "}}, /*byte_fallback=*/true);
   read_prefix_and_suffix(file, /*default_add_bos=*/true, parts);
-  parts.chat_template = file.find_string("tokenizer.chat_template").value_or("");
+  read_chat_templates(file, parts);
   return parts;
 }
 

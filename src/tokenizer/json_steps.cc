@@ -176,11 +176,21 @@ Normalizer read_normalizer(Element file) {
     } else if (type == "Prepend") {
       steps.emplace_back(Normalizer::Prepend{
           std::string(json::get<std::string_view>(step, "prepend", "normalizer Prepend"))});
+    } else if (type == "NFD") {
+      steps.emplace_back(Normalizer::Form{Normalizer::Form::Kind::kNfd});
+    } else if (type == "NFKC") {
+      steps.emplace_back(Normalizer::Form{Normalizer::Form::Kind::kNfkc});
+    } else if (type == "NFKD") {
+      steps.emplace_back(Normalizer::Form{Normalizer::Form::Kind::kNfkd});
+    } else if (type == "Replace" && read_pattern(step, kWhere).is_regex) {
+      steps.emplace_back(Normalizer::ReplaceMatches{
+          Regex(read_pattern(step, kWhere).text),
+          std::string(json::get<std::string_view>(step, "content", kWhere))});
     } else if (type == "Replace") {
       auto [pattern, content] = read_replace(step, kWhere);
       steps.emplace_back(Normalizer::Replace{std::move(pattern), std::move(content)});
     } else {
-      unsupported(kWhere, type, "NFC, Prepend, Replace, Sequence");
+      unsupported(kWhere, type, "NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence");
     }
   };
   if (const auto step = json::find(file, kWhere)) for_each_step(*step, "normalizers", kWhere, add);

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/utf8.h"
 #include "minisgl/error.h"
 #include "tokenizer/unicode.h"
 
@@ -24,6 +25,40 @@ bool change(const Normalizer::Nfc&, std::string_view text, std::size_t /*limit*/
             std::string& out) {
   if (is_surely_nfc(text)) return false;
   out = to_nfc(text);
+  return true;
+}
+
+bool change(const Normalizer::Form& step, std::string_view text, std::size_t limit,
+            std::string& out) {
+  if (ascii_run(text, 0) == text.size()) return false;
+  using Kind = Normalizer::Form::Kind;
+  out = step.kind == Kind::kNfd    ? to_nfd(text)
+        : step.kind == Kind::kNfkc ? to_nfkc(text)
+                                   : to_nfkd(text);
+  check_growth(out.size(), limit);
+  return true;
+}
+
+bool change(const Normalizer::ReplaceMatches& step, std::string_view text, std::size_t limit,
+            std::string& out) {
+  std::string result;
+  std::size_t copied = 0;
+  for (std::size_t from = 0; from <= text.size();) {
+    const auto match = step.pattern.find(text, from);
+    if (!match) break;
+    if (match->begin == match->end) {  // goes on one character later
+      from = match->end < text.size() ? match->end + decode_utf8(text, match->end).length
+                                      : text.size() + 1;
+      continue;
+    }
+    result.append(text, copied, match->begin - copied);
+    result += step.content;
+    check_growth(result.size(), limit);
+    copied = from = match->end;
+  }
+  if (copied == 0) return false;
+  result.append(text, copied);
+  out = std::move(result);
   return true;
 }
 

@@ -4,7 +4,9 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdint>
 
 #include "formats/file_kind.h"
@@ -63,8 +65,21 @@ class Translator {
       return replace(in_class_ ? std::string(kWhiteSpace) : "[" + std::string(kWhiteSpace) + "]");
     if (kind == 'S' && !in_class_) return replace("[^" + std::string(kWhiteSpace) + "]");
     if (kind == 'S') return replace("\\P{White_Space}");
+    if (kind == 'u') return code_point();
     if (kind == 'h' || kind == 'H') unsupported(pattern_, "\\h (a hexadecimal digit)");
     copy(2);
+  }
+
+  // \uHHHH
+  void code_point() {
+    const std::string_view digits = pattern_.substr(std::min(pos_ + 2, pattern_.size()), 4);
+    const bool valid = digits.size() == 4 && std::ranges::all_of(digits, [](unsigned char c) {
+                         return std::isxdigit(c) != 0;
+                       });
+    if (!valid) unsupported(pattern_, "\\u without four hexadecimal digits");
+    out_ += "\\x{" + std::string(digits) + "}";
+    pos_ += 6;
+    class_is_empty_ = false;
   }
 
   void inside_class(char c) {

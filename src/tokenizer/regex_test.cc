@@ -90,6 +90,12 @@ TEST(RegexTest, WhatPcreReadsInAnotherWayIsRefusedByName) {
   EXPECT_EQ(error_of(R"(\p{L}++ ?+)"), "no error") << "possessive in both dialects";
 }
 
+TEST(RegexTest, CodePointsMayBeWrittenInHexadecimal) {
+  EXPECT_EQ(all_matches(Regex(R"([\u3040-\u309F]+|\u00e9)"), "a\xE3\x81\x82\xE3\x81\x84 \xC3\xA9"),
+            (Strings{"\xE3\x81\x82\xE3\x81\x84", "\xC3\xA9"}));
+  EXPECT_THROW(Regex(R"(\u30)"), Error);
+}
+
 TEST(RegexTest, AMegabyteOfSpacesIsOneMatch) {
   const std::string spaces(1 << 20, ' ');
   const auto match = Regex(R"(\s*[\r\n]+|\s+(?!\S)|\s+)").find(spaces, 0);
