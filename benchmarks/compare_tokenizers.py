@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """minisgl, Hugging Face tokenizers and tiktoken on the same 20 MB of text, one thread each.
 
-    benchmarks/compare_tokenizers.py [--repeat N] [--json FILE] [FOLDER...]
+    benchmarks/compare_tokenizers.py [--repeat N] [--json FILE] [--llama3] [FOLDER...]
 
 FOLDER: what has a tokenizer.json or a tokenizer.json.gz; by default the byte-level vocabularies of
 the tests. The text is made from one release of Django, fetched from the Python package index by its
@@ -29,6 +29,9 @@ import sys
 import tarfile
 import unicodedata
 import venv
+
+import llama3_vocabulary
+from tokenizers_worker import byte_alphabet
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -258,6 +261,9 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5, help="turns of all three")
     work = ROOT / ".cache" / "tokenizers"
     parser.add_argument("--work", type=pathlib.Path, default=work, help="where the files go")
+    parser.add_argument(
+        "--llama3", action="store_true", help="also with Llama 3's vocabulary, which is fetched"
+    )
     parser.add_argument("--json", type=pathlib.Path, help="also write all figures to this file")
     args = parser.parse_args()
     args.work = args.work.resolve()
@@ -270,6 +276,8 @@ def main() -> int:
     for part in made_of:
         print(f"{part['part']:10}{part['bytes']:>10} bytes from {part['files']} files of {SOURCE}")
     print(f"sha256 of the corpus {digest}; one thread each, {processor()}")
+    if args.llama3:
+        args.folders.append(llama3_vocabulary.folder(python, args.work, byte_alphabet()))
     results = []
     for folder in args.folders:
         print(f"  {folder.name} ...", flush=True)

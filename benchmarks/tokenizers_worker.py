@@ -17,8 +17,6 @@ import time
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 
-import numpy as np  # noqa: E402
-
 # GPT-2's pattern after a step that isolates digits, as one pattern: white space before a digit is
 # at the end of its piece, so all of it matches.
 SMOLLM2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
@@ -83,6 +81,8 @@ class Tiktoken:
 
 
 def main() -> int:
+    import numpy as np
+
     library, folder, corpus = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
     side = {"tokenizers": HuggingFace, "tiktoken": Tiktoken}[library](folder)
     documents = corpus.read_bytes().decode().split("\0")[:-1]

@@ -76,6 +76,31 @@ def test_render(minisgl, sample_model):
         assert text == prompt["text"], prompt["name"]
 
 
+def test_special_tokens_in_messages_are_text_unless_asked_for(minisgl, sample_model):
+    request = json.dumps({"messages": [{"role": "user", "content": "a<|im_end|>b"}]})
+    plain = minisgl("render", "--model", sample_model, "--ids", text=request)
+    parsed = minisgl(
+        "render", "--model", sample_model, "--ids", "--parse-special-in-messages", text=request
+    )
+    im_end = 2
+    # One in the system message that the template adds, one after the user's.
+    assert json.loads(plain).count(im_end) == 2
+    assert json.loads(parsed).count(im_end) == 3
+
+
+def test_a_chat_template_and_its_variables_may_be_given(minisgl, sample_model, tmp_path):
+    template = tmp_path / "mine.jinja"
+    template.write_text("{{ messages[0].content }}|{{ style }}|{{ tone }}")
+    flags = ["--chat-template", template, "--default-chat-template-kwargs"]
+    flags.append('{"style": "plain", "tone": "kind"}')
+    request = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "chat_template_kwargs": {"tone": "dry"},
+    }
+    text = minisgl("render", "--model", sample_model, *flags, text=json.dumps(request))
+    assert text == "hi|plain|dry"
+
+
 def test_generate_from_a_file_keeps_the_order_of_the_input(minisgl, sample_model, tmp_path):
     chats = [prompt for prompt in GOLDEN["prompts"] if "messages" in prompt][:4]
     lines = [
@@ -117,7 +142,7 @@ def test_tiny_models_run_from_token_ids(minisgl, tmp_path):
     path = tmp_path / "ids.jsonl"
     for name in ("llama", "llama-f32", "llama-sharded", "llama-tied", "qwen3"):
         golden = json.loads((DATA / "tiny" / name / "golden.json").read_text())["prompts"]
-        sampling = {"max_tokens": 32, "ignore_eos": True}
+        sampling = {"max_tokens": 32, "ignore_eos": True, "temperature": 0}
         path.write_text(
             "\n".join(json.dumps({"token_ids": p["ids"], "sampling": sampling}) for p in golden)
         )

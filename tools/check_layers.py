@@ -26,6 +26,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "base": (),
     "tensor": ("base",),
     "formats": ("tensor",),
+    "hub": ("formats",),
+    "pull": ("hub",),
     "tokenizer": ("formats",),
     "comm": ("tensor",),
     "kernels": ("tensor",),
@@ -38,7 +40,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "scheduler": ("engine",),
     "chat": ("tokenizer",),
     "grammar": ("tokenizer", "core"),
-    "llm": ("scheduler", "chat", "grammar", "comm"),
+    "llm": ("scheduler", "chat", "grammar", "comm", "hub"),
     "server": ("llm",),
 }
 
@@ -47,10 +49,11 @@ TESTING = "testing"
 
 # Folders beside src/ that hold programs: what those build on.
 PROGRAMS: dict[str, tuple[str, ...]] = {
-    "apps": ("llm", "server"),
+    "apps": ("llm", "server", "pull"),
     "examples": ("llm", "server"),
     "benchmarks": (*LAYERS, TESTING),
     "tests": (*LAYERS, TESTING),
+    "fuzz": (*LAYERS, TESTING),
 }
 
 PUBLIC = "minisgl"  # include/minisgl/, visible to all

@@ -22,11 +22,15 @@ Command add_tokenize(CLI::App& app);
 Command add_detokenize(CLI::App& app);
 Command add_render(CLI::App& app);
 Command add_perplexity(CLI::App& app);
+Command add_pull(CLI::App& app);
 
-/// --model, required: a GGUF file or a Hugging Face folder.
+/// --model, required: a GGUF file, a Hugging Face folder, or a name in the cache.
 void add_model_flag(CLI::App& app, std::string& model);
 /// All that LlmOptions holds, --model included.
 void add_engine_flags(CLI::App& app, LlmOptions& options);
+
+/// What LlmOptions says about chats: the template, its variables, special tokens in messages.
+void add_chat_flags(CLI::App& app, LlmOptions& options);
 
 /// Accepts a number of at least `min`, and at most `max` if given.
 CLI::Validator number_from(double min, std::optional<double> max = {});

@@ -62,8 +62,9 @@ std::string to_json_line(std::size_t index, const Completion& c) {
 
 GenerateRequest chat_request(const Generator& generator, const Json& messages, const Json& line) {
   const auto field = [&](const char* name) { return line.contains(name) ? line[name] : Json(); };
-  return {.prompt =
-              generator.render_chat(messages, field("tools"), field("chat_template_kwargs"), true),
+  Json kwargs = field("chat_template_kwargs");
+  if (line.contains("documents")) kwargs["documents"] = line["documents"];
+  return {.prompt = generator.render_chat(messages, field("tools"), kwargs, true),
           .sampling = {},
           .param = "messages"};
 }
@@ -186,6 +187,7 @@ Command add_generate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   SamplingParams& s = options->sampling;
   add_engine_flags(app, options->llm);
+  add_chat_flags(app, options->llm);
   auto* prompt =
       app.add_option("--prompt", options->prompt, "Text to continue; the answer is streamed")
           ->type_name("TEXT");

@@ -28,6 +28,7 @@ constexpr std::array kCommands{
     Entry{"shell", "Talk to a model in the terminal", minisgl::app::add_shell},
     Entry{"generate", "Answer one prompt, or a file of them", minisgl::app::add_generate},
     Entry{"bench", "Measure the speed of this machine with a model", minisgl::app::add_bench},
+    Entry{"pull", "Download a model into the Hugging Face cache", minisgl::app::add_pull},
     Entry{"tokenize", "Text on standard input to a JSON array of token ids",
           minisgl::app::add_tokenize},
     Entry{"detokenize", "A JSON array of token ids on standard input to text",
@@ -72,7 +73,8 @@ int run(int argc, char** argv) {
   app.footer(
       "minisgl --model MODEL            serves it at http://127.0.0.1:1919/v1\n"
       "minisgl --model MODEL --shell    talks to it here\n"
-      "MODEL is a GGUF file or a Hugging Face folder.");
+      "MODEL is a GGUF file, a Hugging Face folder, or a name such as org/name after\n"
+      "minisgl pull org/name.");
 
   std::vector<std::string> args(argv + 1, argv + argc);
   insert_default_command(args);

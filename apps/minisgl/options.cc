@@ -50,8 +50,10 @@ CLI::Validator number_from(double min, std::optional<double> max) {
 }
 
 void add_model_flag(CLI::App& app, std::string& model) {
-  app.add_option("--model,--model-path", model, "GGUF file, or Hugging Face folder")
-      ->type_name("PATH")
+  app.add_option(
+         "--model,--model-path", model,
+         "GGUF file, folder, or a name in the Hugging Face cache: org/name, org/name:Q4_K_M")
+      ->type_name("MODEL")
       ->required();
 }
 
@@ -122,6 +124,20 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       app.add_flag("--check-graphs", o.check_graphs,
                    "Stop when an input of a graph was not refreshed; slow")};
   for (CLI::Option* option : options) option->group("Engine");
+}
+
+void add_chat_flags(CLI::App& app, LlmOptions& o) {
+  const std::vector<CLI::Option*> options{
+      app.add_option("--chat-template", o.chat_template,
+                     "Jinja file, or the name of one of the model's templates, to use for chats")
+          ->type_name("FILE"),
+      app.add_option("--default-chat-template-kwargs", o.default_chat_template_kwargs,
+                     "Variables of the template, such as {\"enable_thinking\": false}; a request's "
+                     "chat_template_kwargs win")
+          ->type_name("JSON"),
+      app.add_flag("--parse-special-in-messages", o.parse_special_in_messages,
+                   "Special tokens in messages count as such; without it they are plain text")};
+  for (CLI::Option* option : options) option->group("Chats");
 }
 
 std::string read_standard_input() {

@@ -97,6 +97,7 @@ Command add_serve(CLI::App& app) {
                  "The model's id in the API; default: its file's name")
       ->type_name("NAME");
   add_engine_flags(app, options->llm);
+  add_chat_flags(app, options->llm);
   return [options] { return serve(*options); };
 }
 

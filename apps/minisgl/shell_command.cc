@@ -161,6 +161,7 @@ int shell(LlmOptions options) {
 Command add_shell(CLI::App& app) {
   auto options = std::make_shared<LlmOptions>();
   add_engine_flags(app, *options);
+  add_chat_flags(app, *options);
   app.footer(
       "MINISGL_SHELL_TEMPERATURE (0.6), MINISGL_SHELL_TOP_K (-1), MINISGL_SHELL_TOP_P (1.0) and\n"
       "MINISGL_SHELL_MAX_TOKENS (2048) in the environment set how it answers.");

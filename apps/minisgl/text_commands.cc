@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "hub/cache.h"
 #include "llm/local_generator.h"
-#include "tokenizer/chat_messages.h"
-#include "tokenizer/chat_template.h"
+#include "tokenizer/chat_renderer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace minisgl::app {
@@ -33,7 +33,7 @@ int perplexity(const LlmOptions& options, const std::string& path) {
   if (!file) throw Error("cannot read " + path);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::vector<TokenId> ids =
-      load_tokenizer(options.model)->encode(text, {.add_special = true});
+      load_tokenizer(hub::find_model(options.model))->encode(text, {.add_special = true});
   if (ids.size() < 2) throw Error(path + " has fewer than two tokens: there is nothing to predict");
   LlmOptions one = options;
   one.max_running_requests = 1;
@@ -61,8 +61,8 @@ Command add_tokenize(CLI::App& app) {
   app.add_flag("--special-as-text", options->encode.special_as_text,
                "Special tokens in the text are ordinary text");
   return [options] {
-    const std::vector<TokenId> ids =
-        load_tokenizer(options->model)->encode(read_standard_input(), options->encode);
+    const std::vector<TokenId> ids = load_tokenizer(hub::find_model(options->model))
+                                         ->encode(read_standard_input(), options->encode);
     print(Json(ids).dump() + "\n");
     return 0;
   };
@@ -86,32 +86,33 @@ Command add_detokenize(CLI::App& app) {
         throw Error("not a token id: " + id.dump());
       ids.push_back(id.get<TokenId>());
     }
-    print(load_tokenizer(options->model)->decode(ids, options->skip_special));
+    print(load_tokenizer(hub::find_model(options->model))->decode(ids, options->skip_special));
     return 0;
   };
 }
 
 Command add_render(CLI::App& app) {
-  auto model = std::make_shared<std::string>();
-  add_model_flag(app, *model);
-  return [model] {
+  struct Options {
+    LlmOptions llm;
+    bool ids = false;
+  };
+  auto options = std::make_shared<Options>();
+  add_model_flag(app, options->llm.model);
+  add_chat_flags(app, options->llm);
+  app.add_flag("--ids", options->ids, "Print the token ids of the prompt instead of its text");
+  return [options] {
     const Json json = parse_standard_input("an object with \"messages\"");
     if (!json.is_object() || !json.contains("messages"))
       throw Error("the request has no \"messages\"");
-    const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(*model);
-    if (tokenizer->chat_template().empty()) throw Error(*model + " has no chat template");
-    const ChatTemplate chat_template(tokenizer->chat_template());
-    ChatInput input;
-    input.messages = normalise_messages(
-        json["messages"], {.developer_as_system = !chat_template.knows_role("developer")});
-    if (json.contains("tools")) input.tools = json["tools"];
-    if (json.contains("documents")) input.documents = json["documents"];
-    if (json.contains("chat_template_kwargs") && json["chat_template_kwargs"].is_object())
-      input.kwargs = json["chat_template_kwargs"];
-    input.add_generation_prompt = json.value("add_generation_prompt", true);
-    input.bos_token = tokenizer->bos_token();
-    input.eos_token = tokenizer->eos_token();
-    print(chat_template.render(input).text);
+    const auto field = [&](const char* name) { return json.contains(name) ? json[name] : Json(); };
+    const std::unique_ptr<Tokenizer> tokenizer =
+        load_tokenizer(hub::find_model(options->llm.model));
+    Json kwargs = field("chat_template_kwargs");
+    if (json.contains("documents")) kwargs["documents"] = json["documents"];
+    const MarkedText prompt = ChatRenderer(*tokenizer, chat_options(options->llm))
+                                  .render(json["messages"], field("tools"), kwargs,
+                                          json.value("add_generation_prompt", true));
+    print(options->ids ? Json(tokenizer->encode(prompt)).dump() + "\n" : prompt.text);
     return 0;
   };
 }

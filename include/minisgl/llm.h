@@ -15,7 +15,7 @@ namespace minisgl {
 
 /// What can be chosen when a model is loaded. The defaults suit a CPU.
 struct LlmOptions {
-  std::string model;  ///< a GGUF file, or a Hugging Face folder
+  std::string model;  ///< a GGUF file, a Hugging Face folder, or "org/name"
   /// "cpu", "cuda" (the first GPU), "cuda:1", ...; "auto": a GPU if there is one. A GPU computes in
   /// bf16, whatever `compute` says.
   std::string device = "auto";
@@ -45,6 +45,12 @@ struct LlmOptions {
   bool check_graphs =
       false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
   std::string served_model_name = {};  ///< empty: the file's or folder's name
+
+  /// For chats: a file with a Jinja template, or the name of one of the model's; empty: its default.
+  std::string chat_template = {};
+  /// A JSON object of template variables that a request's chat_template_kwargs override.
+  std::string default_chat_template_kwargs = {};
+  bool parse_special_in_messages = false;  ///< else special tokens in messages are plain text
 };
 
 /// One answer.

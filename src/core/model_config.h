@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,12 +22,15 @@ enum class RopeKind : std::uint8_t {
   kLlama3,   ///< low frequencies divided by `factor`, high ones kept, a ramp between
   kYarn,     ///< the same with another ramp; also rescales cos and sin
   kDynamic,  ///< theta grows with the longest sequence, once that is beyond original_max_position
+  /// All divided by `divisors` or, when sequences may be longer than original_max_position, by
+  /// long_divisors; also rescales cos and sin
+  kLongRope,
 };
 
 struct RopeConfig {
   double theta = 10000.0;
   RopeKind kind = RopeKind::kDefault;
-  double factor = 1.0;                     ///< all but kDefault
+  double factor = 1.0;  ///< all but kDefault; kLongRope: longest context / original_max_position
   double low_freq_factor = 1.0;            ///< kLlama3: bounds of the ramp, in wavelengths per
   double high_freq_factor = 4.0;           ///< original_max_position
   std::int64_t original_max_position = 0;  ///< context length before the scaling, tokens
@@ -34,12 +38,32 @@ struct RopeConfig {
   double beta_slow = 1.0;                  ///< original_max_position
   bool truncate = true;                    ///< kYarn: they are rounded outwards to whole dimensions
   double attention_factor = 1.0;           ///< multiplies cos and sin
-  /// Each frequency is divided by one of these [head_dim / 2]; empty for none. GGUF files carry
-  /// the llama3 ramp so (tensor rope_freqs.weight).
+  /// The first dimensions of each head are turned, the others kept; 0: all are turned.
+  std::int64_t rotated_dims = 0;
+  /// Each frequency is divided by one of these [rotated dimensions / 2]; empty for none. GGUF files
+  /// carry the llama3 ramp so (tensor rope_freqs.weight).
   std::vector<float> divisors = {};
+  std::vector<float> long_divisors = {};  ///< kLongRope
 
   bool operator==(const RopeConfig&) const = default;
 };
+
+/// Which of its ropes a layer has.
+enum class LayerRope : std::uint8_t {
+  kMain,   ///< ModelConfig::rope
+  kLocal,  ///< ModelConfig::local_rope
+  kNone,   ///< queries and keys are not turned
+};
+
+/// Where a decoder layer has its RMS norms.
+enum class NormPlacement : std::uint8_t {
+  kBefore,  ///< on what goes into attention and MLP
+  kAfter,   ///< on what comes out of them
+  kBoth,
+};
+
+/// Of the gated MLP.
+enum class Activation : std::uint8_t { kSilu, kGeluTanh };
 
 /// The MLP of sparse layers: each token goes to some of many small gated MLPs.
 struct MoeConfig {
@@ -72,15 +96,35 @@ struct ModelConfig {
   bool tie_word_embeddings = false;  ///< the LM head is the embedding
   bool qkv_bias = false;             ///< q, k and v projections add a bias
   bool qk_norm = false;              ///< RMS norm over each query and key head before rope
+  bool projection_qk_norm = false;   ///< the same over all query heads, and over all key heads
+  Activation activation = Activation::kSilu;
+  NormPlacement norms = NormPlacement::kBefore;
+  double norm_offset = 0.0;        ///< added to every norm's weight when it is loaded
+  double embedding_scale = 1.0;    ///< multiplies the embedding
+  double residual_scale = 1.0;     ///< multiplies what attention and MLP add
+  double attention_scale = 0.0;    ///< multiplies query * key; 0: head_dim^-0.5
+  double attention_softcap = 0.0;  ///< scores become cap * tanh(score / cap); 0: they stay
+  double logit_scale = 1.0;        ///< multiplies the logits
+  double logit_softcap = 0.0;      ///< logits become cap * tanh(logit / cap); 0: they stay
+
   RopeConfig rope;
+  RopeConfig local_rope;              ///< of the layers that have kLocal
+  std::vector<LayerRope> layer_rope;  ///< of each layer; empty: kMain
+  LayerRope rope_of(std::int64_t layer) const {
+    return layer_rope.empty() ? LayerRope::kMain : layer_rope[static_cast<std::size_t>(layer)];
+  }
+  double score_scale() const {
+    return attention_scale > 0 ? attention_scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
+  }
   /// Tokens that a query of each layer sees at most, the last ones, itself included; 0: all. Empty
   /// when no layer has such a window.
   std::vector<std::int32_t> layer_windows;
 
-  /// The longest context that the model is meant for: with kDynamic, `factor` times what it was
-  /// trained on.
+  /// The longest context that the model is meant for: with kDynamic and kLongRope, `factor` times
+  /// what it was trained on.
   std::int64_t longest_context() const {
-    if (rope.kind != RopeKind::kDynamic) return max_position_embeddings;
+    if (rope.kind != RopeKind::kDynamic && rope.kind != RopeKind::kLongRope)
+      return max_position_embeddings;
     constexpr double kMost = 1 << 30;
     return static_cast<std::int64_t>(
         std::min(rope.factor * static_cast<double>(max_position_embeddings), kMost));

@@ -148,11 +148,12 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                       {.num_heads = static_cast<std::int32_t>(m.num_heads),
                                        .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
                                        .head_dim = static_cast<std::int32_t>(m.head_dim),
-                                       .scale = 1.0F / std::sqrt(static_cast<float>(m.head_dim)),
+                                       .scale = static_cast<float>(m.score_scale()),
                                        .page_size = config_.page_size,
                                        .max_seq_len_tokens = limits_.max_seq_len,
                                        .max_rows = max_rows_,
                                        .device = config_.device,
+                                       .softcap = static_cast<float>(m.attention_softcap),
                                        .layer_windows = m.layer_windows});
   stream_ = make_stream(config_);
   scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes(), config_.device);

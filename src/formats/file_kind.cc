@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "base/utf8.h"
 
 namespace minisgl {
 namespace {
@@ -57,6 +61,16 @@ void append_hex(std::string& out, char c, const char* format) {
   out += text;
 }
 
+/// Whether a terminal shows a character and goes on to the right: no control character, no line or
+/// paragraph separator, no mark of direction.
+bool is_harmless(char32_t c) {
+  constexpr std::pair<char32_t, char32_t> kHarmful[] = {
+      {0x00, 0x1F},     {0x7F, 0x9F},     {0x061C, 0x061C}, {0x200E, 0x200F},
+      {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}};
+  return std::none_of(std::begin(kHarmful), std::end(kHarmful),
+                      [c](const auto& range) { return range.first <= c && c <= range.second; });
+}
+
 }  // namespace
 
 std::string describe_content(std::span<const std::byte> bytes) {
@@ -80,15 +94,19 @@ std::string describe_content(std::span<const std::byte> bytes) {
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kMaxBytes = 80;
   std::string out = "'";
-  for (const char c : text.substr(0, kMaxBytes)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F || byte >= 0x80) {
-      append_hex(out, c, "\\x%02x");
+  std::size_t pos = 0;
+  while (pos < text.size()) {
+    const Utf8Char c = decode_utf8(text, pos);
+    if (pos + c.length > kMaxBytes) break;
+    const std::string_view bytes = text.substr(pos, c.length);
+    if (c.status == Utf8Status::kOk && is_harmless(c.code_point)) {
+      out += bytes;
     } else {
-      out += c;
+      for (const char byte : bytes) append_hex(out, byte, "\\x%02x");
     }
+    pos += c.length;
   }
-  if (text.size() > kMaxBytes) out += "...";
+  if (pos < text.size()) out += "...";
   return out + "'";
 }
 

@@ -200,10 +200,10 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     }
     // Views are not const, mappings are: writing through one ends the program.
     auto* data = const_cast<std::byte*>(file_.bytes().data()) + data_start + entry.begin;
-    if (reinterpret_cast<std::uintptr_t>(data) % type->bytes != 0) {
+    const std::uint64_t bytes = entry.end - entry.begin;
+    if (bytes > 0 && reinterpret_cast<std::uintptr_t>(data) % type->bytes != 0) {
       // The format promises no alignment, reading a float where it lies needs one. Writers pad, so
       // that this copy is rare.
-      const std::uint64_t bytes = entry.end - entry.begin;
       std::memcpy(copies_.emplace_back(bytes).data(), data, bytes);
       data = copies_.back().data();
     }

@@ -72,6 +72,43 @@ TEST_P(ActivationTest, SiluAndMulMatchesTheReference) {
   }
 }
 
+TEST_P(ActivationTest, GeluTanhAndMulMatchesTheReference) {
+  for (const std::int64_t width : {1, 7, 16, 31, 192, 1536, 20000}) {
+    const std::int64_t tokens = 5;
+    Tensor gate_up({tokens, 2 * width}, DType::kF32);
+    testing_util::Random random(width);
+    for (std::int64_t i = 0; i < gate_up.view().numel(); ++i)
+      gate_up.view().as<float>()[i] = random.uniform() * 8;
+    const Tensor y({tokens, width}, DType::kF32);
+    const Tensor expected({tokens, width}, DType::kF32);
+    gelu_tanh_and_mul(gate_up, y, stream_);
+    stream_.synchronize();
+    ref::gelu_tanh_and_mul(gate_up, expected);
+    for (std::int64_t i = 0; i < tokens * width; ++i) {
+      const float gate = gate_up.view().as<float>()[i / width * 2 * width + i % width];
+      const float up = gate_up.view().as<float>()[i / width * 2 * width + width + i % width];
+      const float want = expected.view().as<float>()[i];
+      ASSERT_NEAR(y.view().as<float>()[i], want,
+                  1e-6 * std::abs(want) + 3e-7 * std::abs(gate * up) + 1e-30)
+          << width << " " << i;
+    }
+  }
+}
+
+TEST_P(ActivationTest, GeluTanhOfLargeGatesIsTheGateOrZero) {
+  Tensor gate_up({1, 8}, DType::kF32);
+  const float values[] = {-1000, -30, 30, 1000, 1, 1, 1, 1};
+  std::memcpy(gate_up.view().data, values, sizeof(values));
+  const Tensor y({1, 4}, DType::kF32);
+  gelu_tanh_and_mul(gate_up, y, stream_);
+  stream_.synchronize();
+  const float* actual = y.view().as<float>();
+  EXPECT_EQ(actual[0], 0.0F);
+  EXPECT_EQ(actual[1], 0.0F);
+  EXPECT_EQ(actual[2], 30.0F);
+  EXPECT_EQ(actual[3], 1000.0F);
+}
+
 TEST_P(ActivationTest, LargeGatesNeitherOverflowNorVanish) {
   Tensor gate_up({1, 8}, DType::kF32);
   const float values[] = {-1000, -90, 90, 1000, 1, 1, 1, 1};

@@ -64,7 +64,9 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
 }
 
 void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
-                        Stream& stream) {
+                        Stream& stream, float x_scale) {
+  check(x_scale == 1 || stream.device().is_cpu(),
+        "scaled residuals are not supported on a GPU yet");
   if constexpr (cuda::kBuilt)
     if (!stream.device().is_cpu()) return gpu::fused_add_rms_norm(x, residual, weight, eps, stream);
   check_weight(weight);
@@ -82,7 +84,8 @@ void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, fl
        .y_stride = x.stride(0),
        .num_rows = x.dim(0),
        .hidden = weight.dim(0),
-       .eps = eps},
+       .eps = eps,
+       .x_scale = x_scale},
       stream);
 }
 

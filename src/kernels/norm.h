@@ -17,9 +17,9 @@ namespace minisgl::kernels {
 /// Source   Zhang & Sennrich 2019, eq. 4.
 void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& stream);
 
-/// residual += x, then x = rms_norm(residual), in one pass. `x` and `residual` must not alias.
-/// Otherwise as rms_norm.
+/// residual += x_scale * x, then x = rms_norm(residual), in one pass. `x` and `residual` must not
+/// alias. Otherwise as rms_norm.
 void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
-                        Stream& stream);
+                        Stream& stream, float x_scale = 1);
 
 }  // namespace minisgl::kernels

@@ -56,6 +56,30 @@ TEST_P(NormTest, FusedAddAlsoUpdatesTheResidualExactly) {
     ASSERT_NEAR(x.view().as<float>()[i], x2.view().as<float>()[i], 3e-6) << i;
 }
 
+TEST_P(NormTest, FusedAddScalesWhatItAddsAndAScaleOfOneChangesNoBit) {
+  constexpr std::int64_t kTokens = 3, kHidden = 131;
+  for (const float x_scale : {0.22F, 1.0F}) {
+    const Tensor x = tensor_of(uniform(kTokens * kHidden, 3), {kTokens, kHidden});
+    const Tensor residual = tensor_of(uniform(kTokens * kHidden, 4), {kTokens, kHidden});
+    const Tensor x2 = tensor_of(uniform(kTokens * kHidden, 3), {kTokens, kHidden});
+    const Tensor residual2 = tensor_of(uniform(kTokens * kHidden, 4), {kTokens, kHidden});
+    const Tensor w = tensor_of(uniform(kHidden, 5), {kHidden});
+    fused_add_rms_norm(x, residual, w, 1e-5F, stream_, x_scale);
+    stream_.synchronize();
+    if (x_scale == 1.0F) {
+      fused_add_rms_norm(x2, residual2, w, 1e-5F, stream_);
+      stream_.synchronize();
+      EXPECT_EQ(std::memcmp(x.view().data, x2.view().data, x.view().bytes()), 0);
+    } else {
+      ref::fused_add_rms_norm(x2, residual2, w, 1e-5F, x_scale);
+    }
+    for (std::int64_t i = 0; i < kTokens * kHidden; ++i) {
+      ASSERT_NEAR(residual.view().as<float>()[i], residual2.view().as<float>()[i], 1e-7) << i;
+      ASSERT_NEAR(x.view().as<float>()[i], x2.view().as<float>()[i], 3e-6) << i;
+    }
+  }
+}
+
 TEST_P(NormTest, ARowIsTheSameAloneAndAmongOthersAndInPlace) {
   constexpr std::int64_t kTokens = 300, kHidden = 131;
   const Tensor x = tensor_of(uniform(kTokens * kHidden, 6), {kTokens, kHidden});

@@ -36,10 +36,16 @@ void check_args(const RopeStoreArgs& args) {
                "qkv");
   check_tensor(args.positions, {tokens}, DType::kI32, "positions");
   check_tensor(args.out_locs, {tokens}, DType::kI32, "out_locs");
-  check_tensor(args.rope_table, {-1, head_dim}, DType::kF32, "rope_table");
-  check(args.qkv.stride(1) == 1 && args.q.stride(2) == 1 && args.rope_table.stride(1) == 1 &&
+  if (!args.rope_table.empty()) {
+    check_tensor(args.rope_table, {-1, -1}, DType::kF32, "rope_table");
+    const std::int64_t rotated = args.rope_table.dim(1);
+    check(rotated % 2 == 0 && rotated <= head_dim, "rope_table turns ", rotated,
+          " dimensions; expected an even number up to head_dim=", head_dim);
+    check(args.rope_table.stride(1) == 1, "rope_table must be contiguous in its last dimension");
+  }
+  check(args.qkv.stride(1) == 1 && args.q.stride(2) == 1 &&
             (tokens <= 1 || (args.positions.stride(0) == 1 && args.out_locs.stride(0) == 1)),
-        "qkv, q, positions, out_locs and rope_table must be contiguous in their last dimension");
+        "qkv, q, positions and out_locs must be contiguous in their last dimension");
   check_norm(args.q_norm, head_dim, "q_norm");
   check_norm(args.k_norm, head_dim, "k_norm");
 }
@@ -88,10 +94,13 @@ void run_token(const CpuKernels& kernels, const RopeStoreArgs& args, std::int64_
                 .y_stride = args.q.stride(1),
                 .num_heads = q_heads,
                 .head_dim = head_dim,
-                .cos_sin = args.rope_table.as<float>() +
-                           args.positions.as<std::int32_t>()[token] * args.rope_table.stride(0),
                 .norm = args.q_norm.empty() ? nullptr : args.q_norm.as<float>(),
                 .eps = args.norm_eps};
+  if (!args.rope_table.empty()) {
+    job.rotated_dims = args.rope_table.dim(1);
+    job.cos_sin = args.rope_table.as<float>() +
+                  args.positions.as<std::int32_t>()[token] * args.rope_table.stride(0);
+  }
   kernels.rope(job);
   job.x = qkv + q_heads * head_dim;
   job.norm = args.k_norm.empty() ? nullptr : args.k_norm.as<float>();
@@ -118,6 +127,9 @@ Tensor make_rope_table(std::span<const float> inv_freq, std::int64_t num_positio
 }
 
 void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream) {
+  check(stream.device().is_cpu() ||
+            (!args.rope_table.empty() && args.rope_table.dim(1) == args.q.dim(2)),
+        "layers without rope, and rope of a part of the head, are not supported on a GPU yet");
   if constexpr (cuda::kBuilt)
     if (!stream.device().is_cpu()) return gpu::qk_norm_rope_store(args, stream);
   check_args(args);

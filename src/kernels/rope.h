@@ -12,7 +12,7 @@
 
 namespace minisgl::kernels {
 
-/// [num_positions, head_dim] f32: row p holds cos(p * inv_freq) * scale in its first half and sin
+/// [num_positions, 2 * inv_freq.size()] f32: row p holds cos(p * inv_freq) * scale in its first half and sin
 /// in its second. Angles are rounded to f32 as transformers does.
 Tensor make_rope_table(std::span<const float> inv_freq, std::int64_t num_positions,
                        float scale = 1.0F);
@@ -21,7 +21,7 @@ struct RopeStoreArgs {
   TensorView qkv;         ///< [T, (q_heads + 2 * kv_heads) * head_dim] f32: q, then k, then v
   TensorView positions;   ///< [T] i32
   TensorView out_locs;    ///< [T] i32: slots of the KV pool
-  TensorView rope_table;  ///< from make_rope_table()
+  TensorView rope_table;  ///< from make_rope_table(): [num_positions, rotated_dims]; empty: no rope
   TensorView q_norm;      ///< [head_dim] f32, or empty: RMS norm over each query head before rope
   TensorView k_norm;      ///< the same for keys
   float norm_eps = 0;
@@ -30,7 +30,8 @@ struct RopeStoreArgs {
 };
 
 /// q = rope(norm(q part)); kv.k[out_locs] = rope(norm(k part)); kv.v[out_locs] = v part. Rope
-/// rotates the pairs (d, d + head_dim / 2) ("half-split", as Hugging Face orders rows). Narrow keys
+/// rotates the pairs (d, d + rotated_dims / 2) ("half-split", as Hugging Face orders rows) and keeps
+/// the dimensions from rotated_dims on. Narrow keys
 /// and values are rounded to nearest even after all other arithmetic, which is f32.
 ///
 /// Two tokens of a step never have the same slot (but for padding rows, on the dummy page).

@@ -99,6 +99,62 @@ TEST_P(RopeTest, MatchesTheReferenceWithAndWithoutNorms) {
   }
 }
 
+// Oracle: the formula in double, dimension by dimension.
+TEST_P(RopeTest, DimensionsBeyondThoseOfTheTableAreKeptAsTheyAre) {
+  constexpr std::int64_t kTokens = 5, kQHeads = 3, kKvHeads = 2;
+  for (const auto& [head_dim, rotated] :
+       {std::pair<std::int64_t, std::int64_t>{24, 18}, {24, 24}, {96, 2}, {32, 0}}) {
+    Step step(kTokens, kQHeads, kKvHeads, head_dim, false);
+    const std::vector<float> frequencies = inv_freq(rotated);
+    const Tensor table = make_rope_table(frequencies, 1000);
+    step.args.rope_table = rotated == 0 ? TensorView() : table.view();
+    qk_norm_rope_store(step.args, stream_);
+    stream_.synchronize();
+    const std::int64_t half = rotated / 2;
+    for (std::int64_t token = 0; token < kTokens; ++token)
+      for (std::int64_t head = 0; head < kQHeads + kKvHeads; ++head)
+        for (std::int64_t d = 0; d < head_dim; ++d) {
+          const float* x =
+              step.qkv.view().as<float>() + (token * (kQHeads + 2 * kKvHeads) + head) * head_dim;
+          double want = x[d];
+          if (d < rotated) {
+            const double angle = double{frequencies[static_cast<std::size_t>(d % half)]} *
+                                 step.positions.view().as<std::int32_t>()[token];
+            want =
+                x[d] * std::cos(angle) + (d < half ? -x[d + half] : x[d - half]) * std::sin(angle);
+          }
+          const std::int32_t slot = step.out_locs.view().as<std::int32_t>()[token];
+          const float got =
+              head < kQHeads
+                  ? step.q.view().as<float>()[(token * kQHeads + head) * head_dim + d]
+                  : step.pool.view().as<float>()[(slot * kKvHeads + head - kQHeads) * head_dim + d];
+          if (d < rotated) {
+            ASSERT_NEAR(got, want, 1e-4) << head_dim << ", head " << head << ", dim " << d;
+          } else {
+            ASSERT_EQ(got, x[d]) << head_dim << ", head " << head << ", dim " << d;
+          }
+        }
+    Step expected(kTokens, kQHeads, kKvHeads, head_dim, false);
+    expected.args.rope_table = step.args.rope_table;
+    ref::qk_norm_rope_store(expected.args);
+    for (std::int64_t i = 0; i < step.q.view().numel(); ++i)
+      ASSERT_NEAR(step.q.view().as<float>()[i], expected.q.view().as<float>()[i], 2e-6);
+  }
+}
+
+TEST_P(RopeTest, ATableWiderThanTheHeadIsRejected) {
+  Step step(3, 2, 1, 16, false);
+  const Tensor table = make_rope_table(inv_freq(32), 10);
+  step.args.rope_table = table;
+  try {
+    qk_norm_rope_store(step.args, stream_);
+    FAIL() << "expected Error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("rope_table turns 32 dimensions; expected an even "
+                                             "number up to head_dim=16"));
+  }
+}
+
 TEST_P(RopeTest, NarrowKeysAndValuesAreTheExactOnesRoundedToNearestEven) {
   const Step exact(33, 9, 3, 80, true);
   qk_norm_rope_store(exact.args, stream_);

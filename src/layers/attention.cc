@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "attention/backend.h"
+#include "kernels/norm.h"
 #include "kernels/rope.h"
+#include "layers/norm.h"
 
 namespace minisgl::layers {
 namespace {
@@ -43,10 +45,26 @@ RopeAttention::RopeAttention(const Weights& w, const ModelConfig& c, TensorView 
       rope_table_(rope_table),
       norm_eps_(static_cast<float>(c.rms_norm_eps)),
       qkv_(qkv(w, c)),
-      output_(w.scope("o_proj"), c.hidden_size, c.num_heads * c.head_dim) {
-  if (!c.qk_norm) return;
-  q_norm_ = w.scope("q_norm").vector("weight", head_dim_);
-  k_norm_ = w.scope("k_norm").vector("weight", head_dim_);
+      output_(w.scope("o_proj"), c.hidden_size, c.num_heads * c.head_dim),
+      norms_projections_(c.projection_qk_norm) {
+  if (!c.qk_norm && !c.projection_qk_norm) return;
+  check(!c.projection_qk_norm || w.shard().world == 1, c.architecture,
+        " normalises over all heads, which are divided over ", w.shard().world,
+        " ranks; that is not supported");
+  const NormWeight change{.offset = c.norm_offset};
+  const std::int64_t q_heads = c.projection_qk_norm ? c.num_heads : 1;
+  const std::int64_t k_heads = c.projection_qk_norm ? c.num_kv_heads : 1;
+  q_norm_ = norm_weight(w.scope("q_norm"), q_heads * head_dim_, change);
+  k_norm_ = norm_weight(w.scope("k_norm"), k_heads * head_dim_, change);
+}
+
+/// The norms over all query heads and over all key heads, in place.
+void RopeAttention::norm_projections(TensorView qkv, ForwardContext& ctx) const {
+  const std::int64_t q_size = q_norm_.view().dim(0);
+  const TensorView q = qkv.columns(0, q_size);
+  const TensorView k = qkv.columns(q_size, q_size + k_norm_.view().dim(0));
+  kernels::rms_norm(q, q_norm_, norm_eps_, q, ctx.stream);
+  kernels::rms_norm(k, k_norm_, norm_eps_, k, ctx.stream);
 }
 
 void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
@@ -54,13 +72,14 @@ void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) con
   const std::int64_t tokens = x.dim(0);
   const TensorView qkv = ctx.scratch.alloc({tokens, qkv_.out_size()}, ctx.activations);
   qkv_.forward(x, qkv, ctx);
+  if (norms_projections_) norm_projections(qkv, ctx);
   const TensorView q = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
   kernels::qk_norm_rope_store({.qkv = qkv,
                                .positions = ctx.inputs->positions,
                                .out_locs = ctx.inputs->out_locs,
                                .rope_table = rope_table_,
-                               .q_norm = q_norm_,
-                               .k_norm = k_norm_,
+                               .q_norm = norms_projections_ ? TensorView() : q_norm_.view(),
+                               .k_norm = norms_projections_ ? TensorView() : k_norm_.view(),
                                .norm_eps = norm_eps_,
                                .q = q,
                                .kv = ctx.kv.layer(layer_)},

@@ -11,11 +11,12 @@ namespace minisgl::layers {
 ///
 /// Weights  q_proj [heads * head_dim, hidden], k_proj, v_proj [kv_heads * head_dim, hidden] (one
 ///          product; with biases if the architecture has them), o_proj [hidden, heads * head_dim],
-///          q_norm, k_norm [head_dim] if the architecture has them
+///          q_norm, k_norm [head_dim] or [heads * head_dim] if the architecture has them
 /// Source   mini-sglang layers/attention.py, models/utils.py RopeAttn.
 class RopeAttention {
  public:
-  /// `rope_table` is kernels::make_rope_table()'s; it must outlive the layer.
+  /// `rope_table` is kernels::make_rope_table()'s, or empty for a layer without rope; it must outlive
+  /// the layer.
   RopeAttention(const Weights& w, const ModelConfig& config, TensorView rope_table,
                 std::int64_t layer);
 
@@ -24,6 +25,8 @@ class RopeAttention {
   void forward(TensorView x, TensorView y, ForwardContext& ctx) const;
 
  private:
+  void norm_projections(TensorView qkv, ForwardContext& ctx) const;
+
   std::int64_t layer_;
   std::int64_t num_heads_;  // of this rank
   std::int64_t head_dim_;
@@ -31,7 +34,8 @@ class RopeAttention {
   float norm_eps_;
   MergedColumnLinear qkv_;
   RowLinear output_;
-  Tensor q_norm_;  // empty without qk_norm
+  bool norms_projections_;
+  Tensor q_norm_;  // of a head or, if norms_projections_, of all; empty without norms
   Tensor k_norm_;
 };
 

@@ -14,9 +14,11 @@ MergedColumnLinear gate_up(const Weights& w, std::int64_t hidden, std::int64_t i
 
 }  // namespace
 
-GatedMlp::GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermediate)
+GatedMlp::GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermediate,
+                   Activation activation)
     : gate_up_(gate_up(w, hidden, intermediate)),
-      down_(w.scope("down_proj"), hidden, intermediate) {}
+      down_(w.scope("down_proj"), hidden, intermediate),
+      activation_(activation) {}
 
 void GatedMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const ScratchScope scope(ctx.scratch);
@@ -25,7 +27,10 @@ void GatedMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   gate_up_.forward(x, gate_up, ctx);
   const TensorView activated =
       ctx.scratch.alloc({tokens, gate_up_.out_size() / 2}, ctx.activations);
-  kernels::silu_and_mul(gate_up, activated, ctx.stream);
+  switch (activation_) {
+    case Activation::kSilu: kernels::silu_and_mul(gate_up, activated, ctx.stream); break;
+    case Activation::kGeluTanh: kernels::gelu_tanh_and_mul(gate_up, activated, ctx.stream); break;
+  }
   down_.forward(activated, y, ctx);
 }
 

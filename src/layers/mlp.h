@@ -1,18 +1,20 @@
 #pragma once
 
 #include "core/forward.h"
+#include "core/model_config.h"
 #include "layers/linear.h"
 
 namespace minisgl::layers {
 
-/// down(silu(gate(x)) * up(x)), tensor-parallel over the intermediate dimension.
+/// down(activation(gate(x)) * up(x)), tensor-parallel over the intermediate dimension.
 ///
 /// Weights  gate_proj, up_proj [intermediate, hidden] (a product), down_proj [hidden, intermediate]
 /// Source   mini-sglang models/utils.py GatedMLP.
 class GatedMlp {
  public:
   /// Takes its weights from `w`; throws Error naming the tensor that is missing or misshapen.
-  GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermediate);
+  GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermediate,
+           Activation activation = Activation::kSilu);
 
   /// x [num_tokens, hidden] -> y [num_tokens, hidden]; y may be x.
   void forward(TensorView x, TensorView y, ForwardContext& ctx) const;
@@ -20,6 +22,7 @@ class GatedMlp {
  private:
   MergedColumnLinear gate_up_;
   RowLinear down_;
+  Activation activation_;
 };
 
 }  // namespace minisgl::layers

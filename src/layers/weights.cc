@@ -71,7 +71,8 @@ void Weights::release(const TensorView& tensor) const {
 }
 
 Tensor Weights::to_device(Tensor tensor) const {
-  return load_->device.is_cpu() ? std::move(tensor) : copied_to(tensor, load_->device);
+  if (load_->device.is_cpu() || tensor.view().empty()) return tensor;
+  return copied_to(tensor, load_->device);
 }
 
 std::vector<float> Weights::widened(const TensorView& tensor, std::string_view name) const {
@@ -95,7 +96,7 @@ std::vector<float> Weights::widened(const TensorView& tensor, std::string_view n
 Tensor Weights::vector(std::string_view name, std::int64_t size) const {
   const TensorView tensor = take(name, {size});
   if (load_->faults != nullptr) return Tensor({size}, DType::kF32);
-  Tensor result = to_device(to_tensor(widened(tensor, name)));
+  Tensor result = to_tensor(widened(tensor, name));
   release(tensor);
   return result;
 }

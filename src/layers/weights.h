@@ -70,7 +70,7 @@ class Weights {
   bool has(std::string_view name) const;
   const Shard& shard() const { return load_->shard; }
   const WeightSource& source() const { return load_->source; }
-  /// `tensor`, which is in host memory, where weights lie.
+  /// `tensor`, which is in host memory as vectors are, where weights are to lie.
   Tensor to_device(Tensor tensor) const;
 
   /// `name` [size] as f32, whole on every rank.

@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "hub/cache.h"
 #include "kernels/simd.h"
 #include "tensor/cuda/device.h"
-#include "tokenizer/chat_messages.h"
 
 namespace minisgl {
 namespace {
@@ -81,8 +81,10 @@ std::optional<DType> dtype_named(const std::string& name) {
   throw Error("dtype \"" + name + "\" is not known; there are auto, float32, float16, bfloat16");
 }
 
-/// The name of a file without its extension, or of a folder.
-std::string default_name(const std::filesystem::path& path) {
+/// The name of a file without its extension, or of a folder; a hub's name of a model as it is.
+std::string default_name(const std::string& model) {
+  if (!std::filesystem::exists(model) && hub::parse_model_name(model)) return model;
+  const std::filesystem::path path = model;
   const std::filesystem::path normal = std::filesystem::absolute(path).lexically_normal();
   const std::filesystem::path last =
       normal.filename().empty() ? normal.parent_path().filename() : normal.filename();
@@ -91,22 +93,29 @@ std::string default_name(const std::filesystem::path& path) {
 
 }  // namespace
 
+ChatOptions chat_options(const LlmOptions& options) {
+  return {.chat_template = options.chat_template,
+          .default_kwargs = parse_template_kwargs(options.default_chat_template_kwargs),
+          .parse_special_in_messages = options.parse_special_in_messages};
+}
+
 std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   kernels::set_simd(options.simd);
   const EngineConfig config = engine_config(options);
+  const std::filesystem::path path = hub::find_model(options.model);
   std::unique_ptr<Model> model;
   {
     ProgressBar bar("Loading weights");
-    model = load_model(options.model, {.num_threads = config.num_threads,
-                                       .max_seq_len = config.max_seq_len,
-                                       .shard = {},
-                                       .device = config.device,
-                                       .dtype = dtype_named(options.dtype),
-                                       .dummy_weights = options.dummy_weights,
-                                       .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                         bar.update(done, total);
-                                       }});
+    model = load_model(path, {.num_threads = config.num_threads,
+                              .max_seq_len = config.max_seq_len,
+                              .shard = {},
+                              .device = config.device,
+                              .dtype = dtype_named(options.dtype),
+                              .dummy_weights = options.dummy_weights,
+                              .on_progress = [&](std::int64_t done, std::int64_t total) {
+                                bar.update(done, total);
+                              }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -163,8 +172,10 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
 }
 
 void LocalGenerator::load(const LlmOptions& options) {
+  const ChatOptions chat = chat_options(options);  // its errors come before minutes of loading
   // The vocabulary is read while the weights are repacked.
-  auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(options.model); });
+  const std::filesystem::path path = hub::find_model(options.model);
+  auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
   engine_ = open_engine(options);
   try {
     tokenizer_ = tokenizer.get();
@@ -173,10 +184,11 @@ void LocalGenerator::load(const LlmOptions& options) {
     log::warning("Only token ids can be served: {}", tokenizer_error_);
     return;
   }
-  if (tokenizer_->chat_template().empty()) return;
+  if (tokenizer_->chat_template().empty() && options.chat_template.empty()) return;
   try {
-    chat_template_ = std::make_unique<ChatTemplate>(tokenizer_->chat_template());
+    chat_renderer_ = std::make_unique<ChatRenderer>(*tokenizer_, chat);
   } catch (const Error& e) {
+    if (!options.chat_template.empty()) throw;  // what was asked for must work
     log::warning("No chats can be served: the model's chat template cannot be used: {}", e.what());
   }
 }
@@ -211,20 +223,12 @@ MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages,
                                        const nlohmann::ordered_json& tools,
                                        const nlohmann::ordered_json& kwargs,
                                        bool add_generation_prompt) const {
-  const Tokenizer& tokens = tokenizer();
-  if (chat_template_ == nullptr)
+  tokenizer();  // throws when there is none
+  if (chat_renderer_ == nullptr)
     throw RequestError(
         "the model has no chat template that can be used; send a prompt to /v1/completions instead",
         "messages");
-  ChatInput input;
-  input.messages = normalise_messages(
-      messages, {.developer_as_system = !chat_template_->knows_role("developer")});
-  input.tools = tools;
-  if (kwargs.is_object()) input.kwargs = kwargs;
-  input.add_generation_prompt = add_generation_prompt;
-  input.bos_token = tokens.bos_token();
-  input.eos_token = tokens.eos_token();
-  return chat_template_->render(input);
+  return chat_renderer_->render(messages, tools, kwargs, add_generation_prompt);
 }
 
 std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) const {

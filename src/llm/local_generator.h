@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "llm/generator.h"
 #include "minisgl/llm.h"
-#include "tokenizer/chat_template.h"
+#include "tokenizer/chat_renderer.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -65,7 +65,7 @@ class LocalGenerator final : public Generator {
   SamplingDefaults sampling_defaults_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string tokenizer_error_;  // why there is none
-  std::unique_ptr<ChatTemplate> chat_template_;
+  std::unique_ptr<ChatRenderer> chat_renderer_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
 
@@ -75,6 +75,9 @@ class LocalGenerator final : public Generator {
   std::string fault_;
   std::thread thread_;
 };
+
+/// What `options` say about chats. Throws Error for template variables that are no JSON object.
+ChatOptions chat_options(const LlmOptions& options);
 
 /// Opens a model without a scheduler: for scoring, or for a caller that brings its own.
 std::unique_ptr<Engine> open_engine(const LlmOptions& options);

@@ -8,6 +8,7 @@
 #include "formats/json_file.h"
 #include "models/architectures.h"
 #include "models/config_section.h"
+#include "models/family_config.h"
 #include "models/generation_config.h"
 #include "models/rope_config.h"
 
@@ -30,7 +31,7 @@ void add_eos(const JsonSection& section, std::set<TokenId>& ids) {
   }
 }
 
-void check_supported(const JsonSection& section) {
+void check_supported(const JsonSection& section, const Architecture& row) {
   if (const json* quantization = section.find("quantization_config")) {
     const std::string method = quantization->is_object() && quantization->contains("quant_method")
                                    ? shown((*quantization)["quant_method"])
@@ -40,14 +41,18 @@ void check_supported(const JsonSection& section) {
              ", which is not supported; supported are weights in float32, float16 or bfloat16, "
              "and quantised weights as a GGUF file");
   }
-  const std::string activation = section.find_string("hidden_act").value_or("silu");
-  if (activation != "silu")
-    fail(section.where(),
-         "hidden_act " + in_quotes(activation) + " is not supported; supported is silu");
+  // Gemma's files also have a hidden_act, which nothing reads.
+  const bool is_gelu = row.activation == Activation::kGeluTanh;
+  const char* key = is_gelu ? "hidden_activation" : "hidden_act";
+  const std::string supported = is_gelu ? "gelu_pytorch_tanh" : "silu";
+  const std::string activation = section.find_string(key).value_or(supported);
+  if (activation != supported)
+    fail(section.where(), std::string(key) + " " + in_quotes(activation) +
+                              " is not supported; supported is " + supported);
   // These also add biases to the output and MLP projections, which no supported model has.
-  for (const char* key : {"attention_bias", "mlp_bias"})
-    if (section.find_bool(key).value_or(false))
-      fail(section.where(), std::string(key) + " is true, which is not supported");
+  for (const char* bias : {"attention_bias", "mlp_bias"})
+    if (section.find_bool(bias).value_or(false))
+      fail(section.where(), std::string(bias) + " is true, which is not supported");
 }
 
 /// Layers before this one see everything; may be 0, or more than there are.
@@ -61,6 +66,29 @@ std::int64_t read_max_window_layers(const JsonSection& section, std::int64_t num
   return *value > num_layers ? num_layers : value->get<std::int64_t>();
 }
 
+/// moe and sparse_layers; experts in layers (n + 1) % decoder_sparse_step == 0 that mlp_only_layers
+/// does not name.
+void read_experts(const JsonSection& section, ModelConfig& c) {
+  const bool is_new = section.contains("num_local_experts");  // transformers 5
+  c.moe.num_experts = section.size(is_new ? "num_local_experts" : "num_experts");
+  c.moe.experts_per_token = section.size("num_experts_per_tok");
+  c.moe.intermediate_size = section.size("moe_intermediate_size");
+  c.moe.norm_topk_prob = section.find_bool("norm_topk_prob").value_or(false);
+  const std::int64_t step = section.find_size("decoder_sparse_step").value_or(1);
+  for (std::int64_t i = 0; i < c.num_layers; ++i) c.sparse_layers.push_back((i + 1) % step == 0);
+  if (const json* dense = section.find("mlp_only_layers")) {
+    if (!dense->is_array())
+      fail(section.where(), "mlp_only_layers is " + shown(*dense) + ", expected a list");
+    for (const json& layer : *dense) {
+      if (!layer.is_number_integer() || layer < 0)
+        fail(section.where(), "mlp_only_layers has " + shown(layer) + ", expected a layer");
+      if (layer < c.num_layers) c.sparse_layers[layer.get<std::size_t>()] = false;
+    }
+  }
+  if (std::find(c.sparse_layers.begin(), c.sparse_layers.end(), true) == c.sparse_layers.end())
+    c.sparse_layers.clear();
+}
+
 constexpr std::int64_t kDefaultWindow = 4096;  // transformers', for a key that is absent
 
 /// The window of each layer; empty when none has one that is shorter than the context.
@@ -72,17 +100,10 @@ std::vector<std::int32_t> read_windows(const JsonSection& section, const Archite
   if (row.has_window_switch && !section.find_bool("use_sliding_window").value_or(false)) window = 0;
 
   std::vector<std::int32_t> windows(static_cast<std::size_t>(num_layers));
-  const json* types = section.find("layer_types");
-  if (row.windows == WindowRule::kByLayer && types != nullptr) {
-    if (!types->is_array() || types->size() != windows.size())
-      fail(section.where(), "layer_types is " + shown(*types) + ", expected a list of " +
-                                std::to_string(num_layers) + " layers");
+  const std::vector<bool> sliding = sliding_layers(section, row, num_layers);
+  if (!sliding.empty()) {
     for (std::size_t i = 0; i < windows.size(); ++i) {
-      const json& type = (*types)[i];
-      if (type == "full_attention") continue;
-      if (type != "sliding_attention")
-        fail(section.where(), "layer_types has " + shown(type) +
-                                  "; supported are full_attention and sliding_attention");
+      if (!sliding[i]) continue;
       if (window == 0)
         fail(section.where(),
              "layer_types has \"sliding_attention\", but no sliding_window is set");
@@ -97,6 +118,21 @@ std::vector<std::int32_t> read_windows(const JsonSection& section, const Archite
       std::all_of(windows.begin(), windows.end(), [](auto w) { return w == 0; }))
     return {};
   return windows;
+}
+
+/// The text part of a model that also sees, with what is said of the whole model.
+json text_config(const JsonSection& section) {
+  const json* nested = section.find("text_config");
+  if (nested == nullptr || !nested->is_object())
+    fail(section.where(), "text_config is " + (nested == nullptr ? "missing" : shown(*nested)) +
+                              ", expected an object");
+  json text = *nested;
+  for (const char* key : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id",
+                          "tie_word_embeddings", "quantization_config"}) {
+    const json* whole = section.find(key);
+    if (whole != nullptr && (!text.contains(key) || text[key].is_null())) text[key] = *whole;
+  }
+  return text;
 }
 
 DType read_dtype(const JsonSection& section) {
@@ -116,13 +152,15 @@ DType read_dtype(const JsonSection& section) {
 ModelConfig read_huggingface_config(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   const json root = read_json_file(path);
-  const JsonSection section(root, path.string());
-  const json* names = section.find("architectures");
+  const JsonSection whole(root, path.string());
+  const json* names = whole.find("architectures");
   if (names == nullptr || !names->is_array() || names->empty() || !names->front().is_string())
-    fail(section.where(),
-         "architectures is missing; expected a list such as [\"LlamaForCausalLM\"]");
-  const Architecture& row = find_huggingface(names->front().get<std::string>(), section.where());
-  check_supported(section);
+    fail(whole.where(), "architectures is missing; expected a list such as [\"LlamaForCausalLM\"]");
+  const Architecture& row = find_huggingface(names->front().get<std::string>(), whole.where());
+  json text = json::parse(row.defaults);
+  text.update(row.text_part ? text_config(whole) : root);
+  const JsonSection section(text, whole.where() + (row.text_part ? ": text_config" : ""));
+  check_supported(section, row);
 
   ModelConfig c;
   c.architecture = row.huggingface;
@@ -138,11 +176,12 @@ ModelConfig read_huggingface_config(const fs::path& folder) {
   c.head_dim = head_dim ? *head_dim : default_head_dim(c.hidden_size, c.num_heads, section.where());
   c.rms_norm_eps = section.find_positive("rms_norm_eps").value_or(1e-6);
   c.tie_word_embeddings = section.find_bool("tie_word_embeddings").value_or(false);
-  c.qkv_bias = row.qkv_bias;
-  c.qk_norm = row.qk_norm;
-  c.rope = read_rope(section, c.max_position_embeddings);
+  if (!has_rope_of_each_kind(section))
+    c.rope = read_rope(section, c.head_dim, c.max_position_embeddings);
+  if (row.moe) read_experts(section, c);
   c.dtype = read_dtype(section);
   c.layer_windows = read_windows(section, row, c.num_layers, c.max_position_embeddings);
+  read_family(section, row, c);
 
   std::set<TokenId> eos;
   add_eos(section, eos);

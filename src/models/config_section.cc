@@ -11,7 +11,9 @@ using nlohmann::json;
 void fail(const std::string& where, const std::string& fault) { throw Error(where + ": " + fault); }
 
 std::string shown(const json& value) {
-  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  // In ASCII: a value out of a damaged file must not be able to break the line of an error.
+  const std::string text =
+      value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
   return text.size() <= 60 ? text : text.substr(0, 60) + "...";
 }
 
@@ -21,6 +23,13 @@ void check_consistent(const ModelConfig& c, const std::string& where) {
                     std::to_string(c.num_kv_heads) + " key heads");
   if (c.head_dim % 2 != 0)
     fail(where, "head_dim " + std::to_string(c.head_dim) + " is odd; rope needs pairs");
+  constexpr std::int64_t kMaxExperts = 1024;
+  if (c.moe.num_experts > kMaxExperts)
+    fail(where, std::to_string(c.moe.num_experts) + " experts are not supported; there may be " +
+                    std::to_string(kMaxExperts));
+  if (c.moe.experts_per_token > c.moe.num_experts)
+    fail(where, std::to_string(c.moe.experts_per_token) + " experts for each token are more than " +
+                    "the " + std::to_string(c.moe.num_experts) + " that there are");
 }
 
 std::vector<TokenId> drawable(const std::set<TokenId>& ids, std::int64_t vocab_size) {

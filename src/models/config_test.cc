@@ -148,9 +148,9 @@ TEST_F(ConfigTest, ReadsAllSpellingsOfRope) {
             (RopeConfig{.kind = RopeKind::kLinear, .factor = 2.0}));
 
   EXPECT_THAT(
-      error_of({{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}}}}),
-      HasSubstr("rope_scaling: rope_type 'longrope' is not supported; supported are default, "
-                "linear, llama3, yarn, dynamic"));
+      error_of({{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2.0}}}}),
+      HasSubstr("rope_scaling: rope_type 'proportional' is not supported; supported are default, "
+                "linear, llama3, yarn, dynamic, longrope"));
   EXPECT_THAT(error_of({{"rope_scaling", {{"rope_type", "llama3"}}}}),
               HasSubstr("rope_scaling: factor is missing"));
   EXPECT_THAT(error_of({{"rope_scaling", {{"type", "linear"}, {"factor", 0}}}}),
@@ -264,11 +264,80 @@ TEST_F(ConfigTest, QwensWindowsAreOfSomeLayers) {
   EXPECT_THAT(error_of(c), HasSubstr("max_window_layers is -1, expected a number of layers"));
 }
 
+TEST_F(ConfigTest, OfAModelThatSeesTheTextPartCounts) {
+  json text = {{"hidden_size", 64},        {"intermediate_size", 96},
+               {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+               {"num_key_value_heads", 2}, {"vocab_size", 100},
+               {"head_dim", 32},           {"max_position_embeddings", 256},
+               {"rope_theta", 1e9},        {"sliding_window", nullptr},
+               {"torch_dtype", nullptr}};
+  json root = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+               {"text_config", text},
+               {"vision_config", {{"hidden_size", 1024}, {"hidden_act", "gelu"}}},
+               {"torch_dtype", "bfloat16"},
+               {"eos_token_id", 7}};
+  const auto read_root = [&] {
+    write("config.json", root.dump());
+    return read();
+  };
+  const ModelConfig c = read_root();
+  EXPECT_EQ(c.hidden_size, 64);
+  EXPECT_EQ(c.head_dim, 32);
+  EXPECT_EQ(c.rope.theta, 1e9);
+  EXPECT_EQ(c.dtype, DType::kBF16);
+  EXPECT_THAT(c.eos_token_ids, ElementsAre(7));
+  EXPECT_THAT(c.layer_windows, IsEmpty());
+  EXPECT_FALSE(c.tie_word_embeddings);
+  root["text_config"]["eos_token_id"] = 9;
+  root["text_config"]["sliding_window"] = 16;
+  root["tie_word_embeddings"] = true;
+  EXPECT_THAT(read_root().eos_token_ids, ElementsAre(9));
+  EXPECT_THAT(read_root().layer_windows, ElementsAre(16, 16));
+  EXPECT_TRUE(read_root().tie_word_embeddings);
+  root["text_config"].erase("vocab_size");
+  EXPECT_THAT(message_of([&] { read_root(); }),
+              HasSubstr("config.json: text_config: vocab_size is missing"));
+  root.erase("text_config");
+  EXPECT_THAT(message_of([&] { read_root(); }),
+              HasSubstr("config.json: text_config is missing, expected an object"));
+}
+
+TEST_F(ConfigTest, ExpertsAreInTheLayersThatTheStepAndTheListLeave) {
+  json c = {{"architectures", {"Qwen3MoeForCausalLM"}},
+            {"num_hidden_layers", 6},
+            {"num_experts", 8},
+            {"num_experts_per_tok", 2},
+            {"moe_intermediate_size", 48}};
+  EXPECT_EQ(read(c).moe, (MoeConfig{8, 2, 48, false}));
+  EXPECT_EQ(read(c).sparse_layers, std::vector<bool>(6, true));
+  c["norm_topk_prob"] = true;
+  EXPECT_TRUE(read(c).moe.norm_topk_prob);
+  c["decoder_sparse_step"] = 2;
+  c["mlp_only_layers"] = {3, 100};
+  EXPECT_EQ(read(c).sparse_layers, (std::vector<bool>{false, true, false, false, false, true}));
+  c["decoder_sparse_step"] = 7;
+  EXPECT_TRUE(read(c).sparse_layers.empty());
+  EXPECT_FALSE(read(c).is_sparse(0));
+  c["mlp_only_layers"] = {-1};
+  EXPECT_THAT(error_of(c), HasSubstr("mlp_only_layers has -1, expected a layer"));
+  c["mlp_only_layers"] = nullptr;
+  c["num_experts_per_tok"] = 9;
+  EXPECT_THAT(error_of(c), HasSubstr("9 experts for each token are more than the 8 that there"));
+  c["num_experts_per_tok"] = 2;
+  c["num_experts"] = 1025;
+  EXPECT_THAT(error_of(c), HasSubstr("1025 experts are not supported; there may be 1024"));
+  c["num_local_experts"] = 4;
+  EXPECT_EQ(read(c).moe.num_experts, 4) << "the name of transformers 5";
+  c.erase("moe_intermediate_size");
+  EXPECT_THAT(error_of(c), HasSubstr("moe_intermediate_size is missing"));
+}
+
 TEST_F(ConfigTest, SaysWhatIsNotSupported) {
   EXPECT_THAT(error_of({{"architectures", {"GemmaForCausalLM"}}}),
               HasSubstr("config.json: architecture 'GemmaForCausalLM' is not supported; supported "
-                        "are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
-                        "Qwen3ForCausalLM"));
+                        "are LlamaForCausalLM, MistralForCausalLM, "
+                        "Mistral3ForConditionalGeneration, Qwen2ForCausalLM, "
+                        "Qwen3ForCausalLM, Qwen3MoeForCausalLM"));
   EXPECT_THAT(error_of({{"architectures", json::array()}}), HasSubstr("architectures is missing"));
   EXPECT_THAT(error_of({{"quantization_config", {{"quant_method", "awq"}, {"bits", 4}}}}),
               HasSubstr("quantization_config has the quant_method \"awq\", which is not supported; "

@@ -1,56 +1,129 @@
 #include "models/dense_decoder.h"
 
 #include <deque>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "kernels/elementwise.h"
 #include "kernels/gather.h"
 #include "kernels/rope.h"
 #include "layers/attention.h"
 #include "layers/embedding.h"
-#include "layers/mlp.h"
+#include "layers/feed_forward.h"
 #include "layers/norm.h"
 #include "models/rope.h"
 
 namespace minisgl::models {
 namespace {
 
-struct DecoderLayer {
+/// Names of a layer's norms, in transformers' words: what post_attention_layernorm follows depends on
+/// the placement. Empty: the layer has no such norm.
+struct NormNames {
+  std::string_view before_attention, after_attention, before_mlp, after_mlp;
+};
+
+NormNames norm_names(NormPlacement placement) {
+  switch (placement) {
+    case NormPlacement::kBefore: return {"input_layernorm", "", "post_attention_layernorm", ""};
+    case NormPlacement::kAfter:
+      return {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
+    case NormPlacement::kBoth:
+      return {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+              "post_feedforward_layernorm"};
+  }
+  __builtin_unreachable();
+}
+
+std::optional<layers::RmsNorm> optional_norm(const layers::Weights& w, const ModelConfig& c,
+                                             std::string_view name) {
+  if (name.empty()) return std::nullopt;
+  return layers::RmsNorm(w.scope(name), c.hidden_size, c.rms_norm_eps, {.offset = c.norm_offset});
+}
+
+class DecoderLayer {
+ public:
   DecoderLayer(const layers::Weights& w, const ModelConfig& c, TensorView rope_table,
                std::int64_t i)
-      : input_norm(w.scope("input_layernorm"), c.hidden_size, c.rms_norm_eps),
-        attention(w.scope("self_attn"), c, rope_table, i),
-        post_norm(w.scope("post_attention_layernorm"), c.hidden_size, c.rms_norm_eps),
-        mlp(w.scope("mlp"), c.hidden_size, c.intermediate_size) {}
+      : before_attention_(optional_norm(w, c, norm_names(c.norms).before_attention)),
+        attention_(w.scope("self_attn"), c, rope_table, i),
+        after_attention_(optional_norm(w, c, norm_names(c.norms).after_attention)),
+        before_mlp_(optional_norm(w, c, norm_names(c.norms).before_mlp)),
+        mlp_(w.scope("mlp"), c, i),
+        after_mlp_(optional_norm(w, c, norm_names(c.norms).after_mlp)),
+        residual_scale_(c.residual_scale) {}
 
   /// x [num_tokens, hidden] is what the layer before added, not yet part of `residual`; replaced
   /// by what this layer's MLP adds.
   void forward(TensorView x, TensorView residual, ForwardContext& ctx) const {
-    input_norm.add_then_norm(x, residual, ctx);
-    attention.forward(x, x, ctx);
-    post_norm.add_then_norm(x, residual, ctx);
-    mlp.forward(x, x, ctx);
+    add(before_attention_, x, residual, ctx);
+    after_first_norm(x, residual, ctx);
   }
 
-  layers::RmsNorm input_norm;
-  layers::RopeAttention attention;
-  layers::RmsNorm post_norm;
-  layers::GatedMlp mlp;
+  /// The first layer: all that came before is in `residual`, and x is only written.
+  void forward_first(TensorView x, TensorView residual, ForwardContext& ctx) const {
+    if (before_attention_) {
+      before_attention_->forward(residual, x, ctx);
+    } else {
+      ctx.stream.copy(x.data, residual.data, static_cast<std::size_t>(x.bytes()));
+    }
+    after_first_norm(x, residual, ctx);
+  }
+
+ private:
+  /// residual += residual_scale * x, then x = norm(residual), or residual itself without a norm.
+  void add(const std::optional<layers::RmsNorm>& norm, TensorView x, TensorView residual,
+           ForwardContext& ctx) const {
+    if (norm) {
+      norm->add_then_norm(x, residual, ctx, residual_scale_);
+    } else {
+      kernels::add_and_copy(x, residual, static_cast<float>(residual_scale_), ctx.stream);
+    }
+  }
+
+  void after_first_norm(TensorView x, TensorView residual, ForwardContext& ctx) const {
+    attention_.forward(x, x, ctx);
+    if (after_attention_) after_attention_->forward(x, x, ctx);
+    add(before_mlp_, x, residual, ctx);
+    mlp_.forward(x, x, ctx);
+    if (after_mlp_) after_mlp_->forward(x, x, ctx);
+  }
+
+  std::optional<layers::RmsNorm> before_attention_;
+  layers::RopeAttention attention_;
+  std::optional<layers::RmsNorm> after_attention_;
+  std::optional<layers::RmsNorm> before_mlp_;
+  layers::FeedForward mlp_;
+  std::optional<layers::RmsNorm> after_mlp_;
+  double residual_scale_;
 };
+
+/// Empty when no layer has this rope.
+Tensor rope_table(const ModelConfig& c, LayerRope kind, std::int64_t num_positions) {
+  bool is_used = false;
+  for (std::int64_t i = 0; i < c.num_layers; ++i) is_used |= c.rope_of(i) == kind;
+  if (!is_used) return {};
+  const RopeConfig& rope = kind == LayerRope::kLocal ? c.local_rope : c.rope;
+  return kernels::make_rope_table(rope_inverse_frequencies(rope, c.head_dim, num_positions),
+                                  num_positions, static_cast<float>(rope.attention_factor));
+}
 
 class DenseDecoder final : public Model {
  public:
   DenseDecoder(const layers::Weights& w, const ModelConfig& c, std::int64_t num_positions)
       : config_(c),
-        rope_table_(w.to_device(
-            kernels::make_rope_table(rope_inverse_frequencies(c.rope, c.head_dim, num_positions),
-                                     num_positions, static_cast<float>(c.rope.attention_factor)))),
+        main_rope_(w.to_device(rope_table(c, LayerRope::kMain, num_positions))),
+        local_rope_(w.to_device(rope_table(c, LayerRope::kLocal, num_positions))),
         embed_(w.scope("model.embed_tokens"), c.vocab_size, c.hidden_size),
-        norm_(w.scope("model.norm"), c.hidden_size, c.rms_norm_eps),
+        // The scale of the logits is one of the head's inputs, and so of the norm before it.
+        norm_(w.scope("model.norm"), c.hidden_size, c.rms_norm_eps,
+              {.offset = c.norm_offset, .scale = c.logit_scale}),
         head_(c.tie_word_embeddings ? std::make_unique<layers::LmHead>(embed_)
                                     : std::make_unique<layers::LmHead>(
                                           w.scope("lm_head"), c.vocab_size, c.hidden_size)) {
     for (std::int64_t i = 0; i < c.num_layers; ++i)
-      layers_.emplace_back(w.scope("model.layers." + std::to_string(i)), c, rope_table_.view(), i);
+      layers_.emplace_back(w.scope("model.layers." + std::to_string(i)), c, rope_of(c.rope_of(i)),
+                           i);
   }
 
   const ModelConfig& config() const override { return config_; }
@@ -62,16 +135,19 @@ class DenseDecoder final : public Model {
     const TensorView x = ctx.scratch.alloc(hidden, ctx.activations);
     const TensorView residual = ctx.scratch.alloc(hidden, DType::kF32);
     embed_.forward(ctx.inputs->input_ids, residual, ctx);
-    // The first layer adds nothing yet: its norm reads the embedding itself.
-    layers_.front().input_norm.forward(residual, x, ctx);
-    layers_.front().attention.forward(x, x, ctx);
-    layers_.front().post_norm.add_then_norm(x, residual, ctx);
-    layers_.front().mlp.forward(x, x, ctx);
+    if (config_.embedding_scale != 1)
+      kernels::scale(residual, static_cast<float>(config_.embedding_scale), ctx.stream);
+    layers_.front().forward_first(x, residual, ctx);
     for (std::size_t i = 1; i < layers_.size(); ++i) layers_[i].forward(x, residual, ctx);
     head_of(x, residual, logits, ctx);
   }
 
  private:
+  TensorView rope_of(LayerRope kind) const {
+    if (kind == LayerRope::kNone) return {};
+    return kind == LayerRope::kLocal ? local_rope_.view() : main_rope_.view();
+  }
+
   /// Only the tokens whose logits are wanted go through the last norm and the head.
   void head_of(TensorView x, TensorView residual, TensorView logits, ForwardContext& ctx) const {
     const std::int64_t rows = ctx.inputs->logit_rows.dim(0);
@@ -80,12 +156,15 @@ class DenseDecoder final : public Model {
     const TensorView last_residual = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
     kernels::gather_rows(x, ctx.inputs->logit_rows, last_x, ctx.stream);
     kernels::gather_rows(residual, ctx.inputs->logit_rows, last_residual, ctx.stream);
-    norm_.add_then_norm(last_x, last_residual, ctx);
+    norm_.add_then_norm(last_x, last_residual, ctx, config_.residual_scale);
     head_->forward(last_x, logits, ctx);
+    if (config_.logit_softcap > 0)
+      kernels::softcap(logits, static_cast<float>(config_.logit_softcap), ctx.stream);
   }
 
   ModelConfig config_;
-  Tensor rope_table_;
+  Tensor main_rope_;
+  Tensor local_rope_;
   layers::VocabEmbedding embed_;
   layers::RmsNorm norm_;
   std::unique_ptr<layers::LmHead> head_;

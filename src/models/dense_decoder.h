@@ -1,4 +1,4 @@
-// Llama, Mistral, Qwen2, Qwen3: one graph with options.
+// All decoders: one graph with options.
 
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace minisgl::models {
 
-/// Takes all weights from `w`; the options (biases, q/k norms, tied head, head size, rope) are in
-/// `config`. The rope table covers `num_positions`.
+/// Takes all weights from `w`; the options (biases, places of the norms, scales, tied head, head size,
+/// ropes, ...) are in `config`. The rope table covers `num_positions`.
 std::unique_ptr<Model> make_dense_decoder(const layers::Weights& w, const ModelConfig& config,
                                           std::int64_t num_positions);
 

@@ -8,6 +8,7 @@
 
 #include "models/architectures.h"
 #include "models/config_section.h"
+#include "models/family_config.h"
 #include "models/rope_config.h"
 
 namespace minisgl::models {
@@ -28,10 +29,22 @@ void check_supported(const GgufFile& file, const GgufSection& section) {
     fail(section.where(),
          "is one of " + std::to_string(parts) +
              " parts; split files are not supported: join them with llama-gguf-split --merge");
-  if (const std::int64_t experts = file.find_int(section.key("expert_count")).value_or(0);
-      experts > 0)
+}
+
+/// Every layer is sparse. The weights of a token's experts are divided by their sum unless the file
+/// says otherwise, as in llama.cpp.
+void read_experts(const GgufSection& section, bool supported, ModelConfig& c) {
+  const std::int64_t experts = section.file().find_int(section.key("expert_count")).value_or(0);
+  if (experts == 0 && !supported) return;
+  if (!supported)
     fail(section.where(), section.key("expert_count") + " is " + std::to_string(experts) +
-                              "; mixtures of experts are not supported");
+                              "; this architecture is not supported with experts");
+  c.moe.num_experts = section.size("expert_count");
+  c.moe.experts_per_token = section.size("expert_used_count");
+  c.moe.intermediate_size = section.size("expert_feed_forward_length");
+  c.moe.norm_topk_prob =
+      section.file().find_bool(section.key("expert_weights_norm")).value_or(true);
+  c.sparse_layers.assign(static_cast<std::size_t>(c.num_layers), true);
 }
 
 /// Vocabulary, from the embedding [vocab, hidden].
@@ -70,14 +83,10 @@ ModelConfig read_gguf_config(const GgufFile& file) {
   c.rms_norm_eps = section.positive("attention.layer_norm_rms_epsilon");
   c.vocab_size = read_vocab_size(file, c.hidden_size);
   c.tie_word_embeddings = !file.tensors().contains("output.weight");
-  c.qkv_bias = row.qkv_bias;
-  c.qk_norm = row.qk_norm;
   c.rope = read_gguf_rope(section, c.head_dim, c.max_position_embeddings);
+  read_experts(section, row.moe, c);
   c.dtype = prevailing_dtype(file);
-  const std::int64_t window = file.find_int(section.key("attention.sliding_window")).value_or(0);
-  if (window > 0 && window < c.max_position_embeddings)
-    c.layer_windows.assign(static_cast<std::size_t>(c.num_layers),
-                           static_cast<std::int32_t>(window));
+  read_gguf_family(section, row, c);
 
   std::set<TokenId> eos;
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",

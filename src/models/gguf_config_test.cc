@@ -70,14 +70,15 @@ TEST_F(GgufConfigTest, SaysWhatIsMissingOrNotSupported) {
               HasSubstr("token_embd.weight is [4, 16], expected [vocabulary, 8]"));
   EXPECT_THAT(gguf_error([](Writer& w) { w.u32("split.count", 3); }),
               HasSubstr("is one of 3 parts; split files are not supported"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.expert_count", 8); }),
-              HasSubstr("llama.expert_count is 8; mixtures of experts are not supported"));
+  EXPECT_THAT(
+      gguf_error([](Writer& w) { w.u32("llama.expert_count", 8); }),
+      HasSubstr("llama.expert_count is 8; this architecture is not supported with experts"));
   EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.attention.value_length", 8); }),
               HasSubstr("llama.attention.value_length differs from the key length 4"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.rope.dimension_count", 2); }),
-              HasSubstr("llama.rope.dimension_count is 2, expected the whole head of 4"));
-  EXPECT_THAT(gguf_error([](Writer& w) { w.text("llama.rope.scaling.type", "longrope"); }),
-              HasSubstr("llama.rope.scaling.type 'longrope' is not supported; supported are none"));
+  EXPECT_THAT(gguf_error([](Writer& w) { w.u32("llama.rope.dimension_count", 6); }),
+              HasSubstr("llama.rope.dimension_count is 6, expected an even part of the head of 4"));
+  EXPECT_THAT(gguf_error([](Writer& w) { w.text("llama.rope.scaling.type", "alibi"); }),
+              HasSubstr("llama.rope.scaling.type 'alibi' is not supported; supported are none"));
   EXPECT_THAT(gguf_error([](Writer& w) {
                 w.text("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.attn_factor", -1);
               }),
@@ -145,10 +146,10 @@ TEST_F(GgufConfigTest, AWindowIsThatOfAllLayers) {
 }
 
 TEST_F(GgufConfigTest, UnknownArchitecturesAreNamed) {
-  testing_util::GgufWriter().text("general.architecture", "gemma3").write(folder_ / "x.gguf");
+  testing_util::GgufWriter().text("general.architecture", "mamba").write(folder_ / "x.gguf");
   EXPECT_THAT(message_of([this] { read_gguf_config(GgufFile(folder_ / "x.gguf")); }),
-              HasSubstr("x.gguf: architecture 'gemma3' is not supported; supported are llama, "
-                        "qwen2, qwen3"));
+              HasSubstr("x.gguf: architecture 'mamba' is not supported; supported are llama, "
+                        "qwen2, qwen3, qwen3moe, smollm3, gemma2, gemma3, phi3, granite, olmo2"));
 }
 
 }  // namespace

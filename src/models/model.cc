@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include "formats/gguf.h"
+#include "models/adapted_weights.h"
 #include "models/architectures.h"
 #include "models/config.h"
 #include "models/dense_decoder.h"
@@ -66,12 +67,16 @@ std::unique_ptr<Model> load_dummy(const ModelConfig& config, const LoadOptions& 
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
   if (options.dummy_weights) return load_dummy(read_model_config(path), options);
   if (std::filesystem::is_directory(path)) {
-    const ModelConfig config = models::read_huggingface_config(path);
-    return load(*models::open_weights(path), config, options);
+    ModelConfig config = models::read_huggingface_config(path);
+    const auto source = models::adapted_weights(models::open_weights(path), config);
+    if (models::find_huggingface(config.architecture, path.string()).text_part)
+      config.tie_word_embeddings = source->find("lm_head.weight").empty();
+    return load(*source, config, options);
   }
   GgufFile file(path);  // read once: its metadata holds the vocabulary too
   const ModelConfig config = models::read_gguf_config(file);
-  return load(*models::gguf_weights(std::move(file)), config, options);
+  return load(*models::adapted_weights(models::gguf_weights(std::move(file)), config), config,
+              options);
 }
 
 ModelConfig read_model_config(const std::filesystem::path& path) {

@@ -59,12 +59,15 @@ double dynamic_theta(const RopeConfig& rope, std::int64_t head_dim, std::int64_t
 
 }  // namespace
 
-std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t head_dim,
+std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t whole_head_dim,
                                             std::int64_t max_seq_len) {
+  const std::int64_t head_dim = rope.rotated_dims > 0 ? rope.rotated_dims : whole_head_dim;
   check(head_dim > 0 && head_dim % 2 == 0, "rope needs an even head_dim, not ", head_dim);
   const std::int64_t count = head_dim / 2;
-  check(rope.divisors.empty() || static_cast<std::int64_t>(rope.divisors.size()) == count,
-        "rope has ", rope.divisors.size(), " divisors, expected head_dim / 2 = ", count);
+  const bool is_long = rope.kind == RopeKind::kLongRope && max_seq_len > rope.original_max_position;
+  const std::vector<float>& divisors = is_long ? rope.long_divisors : rope.divisors;
+  check(divisors.empty() || static_cast<std::int64_t>(divisors.size()) == count, "rope has ",
+        divisors.size(), " divisors, expected head_dim / 2 = ", count);
   double theta = rope.theta;
   if (rope.kind == RopeKind::kDynamic) theta = dynamic_theta(rope, head_dim, max_seq_len);
   std::optional<YarnRamp> yarn;
@@ -75,6 +78,7 @@ std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t
     double frequency = std::pow(theta, exponent);
     switch (rope.kind) {
       case RopeKind::kDefault:
+      case RopeKind::kLongRope:
       case RopeKind::kDynamic: break;
       case RopeKind::kLinear: frequency /= rope.factor; break;
       case RopeKind::kLlama3: frequency = llama3_scaled(frequency, rope); break;
@@ -84,7 +88,7 @@ std::vector<float> rope_inverse_frequencies(const RopeConfig& rope, std::int64_t
         break;
       }
     }
-    if (!rope.divisors.empty()) frequency /= rope.divisors[static_cast<std::size_t>(i)];
+    if (!divisors.empty()) frequency /= divisors[static_cast<std::size_t>(i)];
     result.push_back(static_cast<float>(frequency));
   }
   return result;

@@ -8,6 +8,7 @@
 #include "formats/file_kind.h"
 #include "minisgl/error.h"
 #include "models/architectures.h"
+#include "models/renamed_weights.h"
 
 namespace minisgl::models {
 namespace {
@@ -23,12 +24,24 @@ constexpr NamePair kOutside[] = {
     {"output", "lm_head"},
 };
 constexpr NamePair kInLayer[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
 };
 
 /// "" when there is no row.
@@ -36,6 +49,11 @@ std::string_view look_up(std::span<const NamePair> table, std::string_view gguf)
   for (const NamePair& pair : table)
     if (pair.gguf == gguf) return pair.canonical;
   return {};
+}
+
+std::string_view layer_name(std::string_view gguf, NormPlacement norms) {
+  if (gguf == "ffn_norm" && norms == NormPlacement::kBoth) return "pre_feedforward_layernorm";
+  return look_up(kInLayer, gguf);
 }
 
 class SafetensorsWeights final : public WeightSource {
@@ -74,10 +92,9 @@ class GgufWeights final : public WeightSource {
  public:
   explicit GgufWeights(GgufFile file)
       : file_(std::move(file)),
-        paired_(find_gguf(file_.get_string("general.architecture"), file_.path().string())
-                    .gguf_paired_qk_rows) {
+        row_(find_gguf(file_.get_string("general.architecture"), file_.path().string())) {
     for (const auto& [name, tensor] : file_.tensors())
-      if (!tensors_.emplace(canonical_name(name), tensor).second)
+      if (!tensors_.emplace(canonical_name(name, row_.norms), tensor).second)
         throw Error(file_.path().string() + ": tensor " + in_quotes(name) +
                     " is there under two names");
   }
@@ -94,17 +111,18 @@ class GgufWeights final : public WeightSource {
   void drop(const TensorView& tensor) const override { file_.drop(tensor); }
   std::vector<std::string> file_faults() const override { return {}; }
   std::string describe() const override { return file_.path().string(); }
-  bool has_paired_qk_rows() const override { return paired_; }
+  bool has_paired_qk_rows() const override { return row_.gguf_paired_qk_rows; }
 
  private:
   GgufFile file_;
-  bool paired_;
+  const Architecture& row_;
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 
 /// Present in some checkpoints and never needed: what they say is computed from the configuration.
 bool is_known_extra(std::string_view name) {
   return name == "lm_head.weight" || name == "rope_freqs.weight" ||
+         name == "rope_factors_long.weight" || name == "rope_factors_short.weight" ||
          name.ends_with(".rotary_emb.inv_freq");
 }
 
@@ -120,7 +138,7 @@ std::string counted(const std::vector<std::string>& items, const char* one, cons
 
 }  // namespace
 
-std::string canonical_name(std::string_view gguf_name) {
+std::string canonical_name(std::string_view gguf_name, NormPlacement norms) {
   const std::size_t dot = gguf_name.rfind('.');
   if (dot == std::string_view::npos) return std::string(gguf_name);
   const std::string_view suffix = gguf_name.substr(dot);  // ".weight", ".bias"
@@ -131,18 +149,19 @@ std::string canonical_name(std::string_view gguf_name) {
   }
   const std::size_t end = stem.find('.', 4);  // of the layer's number
   const std::string_view known =
-      end == std::string_view::npos ? "" : look_up(kInLayer, stem.substr(end + 1));
+      end == std::string_view::npos ? "" : layer_name(stem.substr(end + 1), norms);
   if (known.empty()) return std::string(gguf_name);
   std::string name = "model.layers.";
   return name.append(stem.substr(4, end - 4)).append(".").append(known).append(suffix);
 }
 
 std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder, FileFaults faults) {
-  return std::make_unique<SafetensorsWeights>(std::move(folder), std::move(faults));
+  return with_published_names(
+      std::make_unique<SafetensorsWeights>(std::move(folder), std::move(faults)));
 }
 
 std::unique_ptr<WeightSource> gguf_weights(GgufFile file) {
-  return std::make_unique<GgufWeights>(std::move(file));
+  return with_published_names(std::make_unique<GgufWeights>(std::move(file)));
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path) {

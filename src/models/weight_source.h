@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/model_config.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "layers/weight_source.h"
@@ -15,9 +16,11 @@
 namespace minisgl::models {
 
 /// The canonical name of a GGUF tensor: "blk.3.attn_q.weight" is
-/// "model.layers.3.self_attn.q_proj.weight". A name that is not known is returned as it is.
+/// "model.layers.3.self_attn.q_proj.weight". What ffn_norm is depends on where the architecture has
+/// its norms. A name that is not known is returned as it is.
 /// Source   llama.cpp gguf-py/gguf/tensor_mapping.py.
-std::string canonical_name(std::string_view gguf_name);
+std::string canonical_name(std::string_view gguf_name,
+                           NormPlacement norms = NormPlacement::kBefore);
 
 /// `faults` are those of the folder's constructor.
 std::unique_ptr<WeightSource> safetensors_weights(SafetensorsFolder folder, FileFaults faults = {});

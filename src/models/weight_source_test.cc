@@ -46,7 +46,7 @@ class WeightSourceTest : public testing::Test {
       fs::temp_directory_path() / ("minisgl_weight_source_test_" + std::to_string(::getpid()));
 };
 
-TEST(CanonicalNameTest, MapsEveryNameOfTheFourArchitectures) {
+TEST(CanonicalNameTest, MapsEveryNameOfItsArchitectures) {
   EXPECT_EQ(canonical_name("token_embd.weight"), "model.embed_tokens.weight");
   EXPECT_EQ(canonical_name("output_norm.weight"), "model.norm.weight");
   EXPECT_EQ(canonical_name("output.weight"), "lm_head.weight");
@@ -54,7 +54,10 @@ TEST(CanonicalNameTest, MapsEveryNameOfTheFourArchitectures) {
   EXPECT_EQ(canonical_name("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
   EXPECT_EQ(canonical_name("blk.3.attn_k_norm.weight"), "model.layers.3.self_attn.k_norm.weight");
   EXPECT_EQ(canonical_name("blk.3.ffn_down.weight"), "model.layers.3.mlp.down_proj.weight");
-  for (const char* unknown : {"rope_freqs.weight", "blk.3.ffn_gate_exps.weight", "blk.3", "blk.",
+  EXPECT_EQ(canonical_name("blk.3.ffn_gate_inp.weight"), "model.layers.3.mlp.gate.weight");
+  EXPECT_EQ(canonical_name("blk.3.ffn_up_exps.weight"),
+            "model.layers.3.mlp.experts.up_proj.weight");
+  for (const char* unknown : {"rope_freqs.weight", "blk.3.ffn_norm_exps.weight", "blk.3", "blk.",
                               "blk.3.weight", "x", ""})
     EXPECT_EQ(canonical_name(unknown), unknown);
 }

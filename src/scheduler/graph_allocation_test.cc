@@ -7,6 +7,7 @@
 #include "testing/count_allocations.h"
 #include "testing/random.h"
 #include "testing/scheduled_run.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -24,7 +25,7 @@ Counted count_allocations(const std::string& model, const std::string& backend,
                           bool allocate = false) {
   Counted result;
   AllocationCounter counter;  // of the stream and the compute pool: this thread plans the next step
-  ScheduledRun run(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / model,
+  ScheduledRun run(testing_util::tiny_model(model),
                    {.threads = 2, .page_size = 16, .attention = backend, .graph_max = 8});
   run.engine().graphs()->set_observer([&](ReplayPoint point, const Batch&) {
     if (point == ReplayPoint::kBegin) {
@@ -47,7 +48,7 @@ Counted count_allocations(const std::string& model, const std::string& backend,
 }
 
 TEST(GraphAllocationTest, AReplayAllocatesNothing) {
-  for (const char* model : {"qwen3", "llama"})
+  for (const char* model : {"qwen3", "llama", "qwen3_moe"})
     for (const char* backend : {"ref", "fa", "fi", "trtllm", "fa,fi"}) {
       const Counted counted = count_allocations(model, backend);
       EXPECT_GE(counted.replays, 20);

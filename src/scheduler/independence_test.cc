@@ -7,6 +7,7 @@
 
 #include "testing/random.h"
 #include "testing/scheduled_run.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -123,8 +124,7 @@ std::vector<Outcome> run_alone(const std::filesystem::path& model, const std::ve
 class IndependenceTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(IndependenceTest, EveryWayToRunARequestGivesTheSameLogits) {
-  const std::filesystem::path model =
-      std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / GetParam();
+  const std::filesystem::path model = testing_util::tiny_model(GetParam());
   const std::vector<Work> work = make_work(600);
   // Every 40th id ends an answer, so that ends by EOS are common.
   std::vector<TokenId> eos_ids;
@@ -150,7 +150,8 @@ TEST_P(IndependenceTest, EveryWayToRunARequestGivesTheSameLogits) {
           }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, IndependenceTest, testing::Values("llama", "qwen3"));
+INSTANTIATE_TEST_SUITE_P(Models, IndependenceTest,
+                         testing::Values("llama", "qwen3", "qwen3_moe-mixed"));
 
 }  // namespace
 }  // namespace minisgl

@@ -27,7 +27,7 @@ class FakeGenerator final : public Generator {
     int max_seq_len = 4096;
     std::size_t max_running = 1000;
     int eos_after = 1 << 30;
-    std::string padding;                       ///< added to every token's text
+    std::string padding = {};                  ///< added to every token's text
     std::chrono::milliseconds submit_time{0};  ///< what tokenizing takes
     int fail_after = 1 << 30;                  ///< tokens, then an error
     SamplingDefaults sampling_defaults = {};

@@ -78,10 +78,11 @@ class ScheduledRun {
       record(batch, logits);
       if (config_.on_step) config_.on_step(*engine_, batch);
     };
-    engine_ = std::make_unique<Engine>(
-        load_model(model_path,
-                   {.num_threads = config.threads, .device = config.device, .dtype = config.dtype}),
-        engine);
+    engine_ = std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads,
+                                                               .max_seq_len = config.max_seq_len,
+                                                               .device = config.device,
+                                                               .dtype = config.dtype}),
+                                       engine);
     scheduler_ =
         std::make_unique<Scheduler>(*engine_,
                                     SchedulerConfig{.prefill_budget_tokens = config.prefill_budget,

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <numbers>
 #include <string>
@@ -81,9 +82,17 @@ class GgufWriter {
   std::string metadata_, directory_, data_;
 };
 
-/// The GGUF name of a Hugging Face tensor.
-inline std::string gguf_name(std::string name) {
-  constexpr std::array<std::pair<const char*, const char*>, 15> kReplacements{{
+/// The GGUF name of a Hugging Face tensor. `norms_after`: the architecture also normalises what comes
+/// out of attention and MLP, so that post_attention_layernorm is not the norm before the MLP.
+inline std::string gguf_name(std::string name, bool norms_after = false) {
+  if (norms_after)
+    for (const auto& [from, to] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"post_attention_layernorm", "post_attention_norm"},
+             {"pre_feedforward_layernorm", "ffn_norm"},
+             {"post_feedforward_layernorm", "post_ffw_norm"}})
+      if (const std::size_t at = name.find(from); at != std::string::npos)
+        name.replace(at, std::strlen(from), to);
+  constexpr std::array<std::pair<const char*, const char*>, 18> kReplacements{{
       {"model.layers.", "blk."},
       {"model.embed_tokens", "token_embd"},
       {"model.norm", "output_norm"},
@@ -96,9 +105,12 @@ inline std::string gguf_name(std::string name) {
       {"self_attn.o_proj", "attn_output"},
       {"self_attn.q_norm", "attn_q_norm"},
       {"self_attn.k_norm", "attn_k_norm"},
+      {"self_attn.qkv_proj", "attn_qkv"},
+      {"mlp.gate_up_proj", "ffn_up"},
       {"mlp.gate_proj", "ffn_gate"},
       {"mlp.up_proj", "ffn_up"},
       {"mlp.down_proj", "ffn_down"},
+      {"mlp.gate.", "ffn_gate_inp."},
   }};
   for (const auto& [from, to] : kReplacements)
     if (const std::size_t at = name.find(from); at != std::string::npos)
@@ -106,15 +118,15 @@ inline std::string gguf_name(std::string name) {
   return name;
 }
 
-/// A vector as f32 (the converter widens all of them), a matrix as it is stored.
-inline std::string gguf_bytes(const TensorView& tensor) {
+/// A vector as f32 (the converter widens all of them) plus `offset`, a matrix as it is stored.
+inline std::string gguf_bytes(const TensorView& tensor, float offset = 0) {
   const auto* data = reinterpret_cast<const char*>(tensor.data);
   if (tensor.rank() > 1 || tensor.dtype == DType::kF32)
     return {data, static_cast<std::size_t>(tensor.bytes())};
   std::string wide;
   visit_float_dtype(tensor.dtype, [&]<class T>() {
     for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-      const float value = to_f32(tensor.as<T>()[i]);
+      const float value = to_f32(tensor.as<T>()[i]) + offset;
       wide.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
   });
@@ -157,6 +169,94 @@ inline std::string llama3_divisors(const nlohmann::json& rope, std::int64_t head
   return out;
 }
 
+/// "blk.0.ffn_up_exps.weight" of "model.layers.0.mlp.experts.7.up_proj.weight"; "" of other names.
+inline std::string gguf_stack_name(const std::string& name) {
+  const std::size_t experts = name.find(".mlp.experts.");
+  if (experts == std::string::npos) return "";
+  for (const char* projection : {"gate", "up", "down"})
+    if (name.find(std::string(projection) + "_proj") != std::string::npos)
+      return gguf_name(name.substr(0, experts)) + ".ffn_" + projection + "_exps.weight";
+  return "";
+}
+
+/// The experts of each projection of each layer, stacked as the converter stacks them.
+inline void write_experts(const SafetensorsFolder& weights, std::int64_t num_experts,
+                          GgufWriter& out) {
+  for (const auto& [name, first] : weights.tensors()) {
+    const std::size_t at = name.find(".mlp.experts.0.");
+    if (at == std::string::npos) continue;
+    std::string bytes;
+    for (std::int64_t e = 0; e < num_experts; ++e) {
+      std::string own = name;
+      bytes += gguf_bytes(weights.tensors().at(own.replace(
+          at, std::strlen(".mlp.experts.0."), ".mlp.experts." + std::to_string(e) + ".")));
+    }
+    out.tensor(gguf_stack_name(name),
+               {static_cast<std::uint64_t>(first.dim(1)), static_cast<std::uint64_t>(first.dim(0)),
+                static_cast<std::uint64_t>(num_experts)},
+               first.dtype == DType::kF32   ? 0
+               : first.dtype == DType::kF16 ? 1
+                                            : 30,
+               bytes);
+  }
+}
+
+inline std::string f32_bytes(const nlohmann::json& numbers) {
+  std::string out;
+  for (const float value : numbers)
+    out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  return out;
+}
+
+/// What the converter writes for one architecture alone.
+inline void write_family_keys(const nlohmann::json& config, const std::string& architecture,
+                              std::int64_t head_dim, GgufWriter& out) {
+  const std::string prefix = architecture + ".";
+  const auto& rope = config["rope_parameters"];
+  if (architecture.starts_with("gemma"))
+    out.u32(prefix + "attention.sliding_window", config["sliding_window"]);
+  if (architecture == "gemma2")
+    out.f32(prefix + "attn_logit_softcapping", config["attn_logit_softcapping"])
+        .f32(prefix + "final_logit_softcapping", config["final_logit_softcapping"]);
+  if (architecture == "gemma3")
+    out.f32(prefix + "rope.freq_base_swa", rope["sliding_attention"]["rope_theta"])
+        .text(prefix + "rope.scaling.type", rope["full_attention"]["rope_type"])
+        .f32(prefix + "rope.scaling.factor", rope["full_attention"]["factor"]);
+  if (architecture == "granite")
+    out.f32(prefix + "attention.scale", config["attention_multiplier"])
+        .f32(prefix + "embedding_scale", config["embedding_multiplier"])
+        .f32(prefix + "residual_scale", config["residual_multiplier"])
+        .f32(prefix + "logit_scale", config["logits_scaling"]);
+  if (architecture != "phi3") return;
+  const double part = rope["partial_rotary_factor"];
+  const double original = config["original_max_position_embeddings"];
+  const double stretch = config["max_position_embeddings"].get<double>() / original;
+  const auto dims = static_cast<std::uint32_t>(part * static_cast<double>(head_dim));
+  out.u32(prefix + "rope.dimension_count", dims)
+      .u32(prefix + "rope.scaling.original_context_length",
+           config["original_max_position_embeddings"])
+      .u32(prefix + "attention.sliding_window", 0)
+      .f32(prefix + "rope.scaling.attn_factor",
+           static_cast<float>(std::sqrt(1 + std::log(stretch) / std::log(original))))
+      .tensor("rope_factors_long.weight", {dims / 2}, 0, f32_bytes(rope["long_factor"]))
+      .tensor("rope_factors_short.weight", {dims / 2}, 0, f32_bytes(rope["short_factor"]));
+}
+
+/// What the converter writes of yarn and of experts.
+inline void write_tiny_extras(const nlohmann::json& config, const std::string& architecture,
+                              GgufWriter& out) {
+  const auto& rope = config["rope_parameters"];
+  const std::string key = architecture + ".";
+  if (rope.value("rope_type", "") == "yarn") {
+    out.text(key + "rope.scaling.type", "yarn").f32(key + "rope.scaling.factor", rope["factor"]);
+    out.u32(key + "rope.scaling.original_context_length", rope["original_max_position_embeddings"]);
+  }
+  if (!config.contains("num_local_experts")) return;
+  out.u32(key + "expert_count", config["num_local_experts"]);
+  out.u32(key + "expert_used_count", config["num_experts_per_tok"]);
+  out.u32(key + "expert_feed_forward_length", config["moe_intermediate_size"]);
+}
+
 inline nlohmann::json read_tiny_config(const std::filesystem::path& folder) {
   return nlohmann::json::parse(std::ifstream(folder / "config.json"));
 }
@@ -174,8 +274,9 @@ inline std::uint32_t ggml_type(DType type) {
 }
 
 /// Writes the checkpoint in `folder` (config.json in the spelling of transformers 5) to `path` as a
-/// GGUF of `architecture` ("llama", "qwen2", "qwen3"). Weights keep their type, unless `convert`
-/// gives the bytes of matrices as `type`.
+/// GGUF of `architecture` ("llama", "qwen3moe", "gemma3", ...). Weights keep their type, unless
+/// `convert` gives the bytes of matrices as `type`.
+/// Source: llama.cpp conversion/{llama,gemma,granite,phi,olmo}.py.
 inline void write_tiny_gguf(const std::filesystem::path& folder, const std::string& architecture,
                             const std::filesystem::path& path, DType type = DType::kF32,
                             const std::function<std::string(const TensorView&)>& convert = {}) {
@@ -198,31 +299,76 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
   out.u32(architecture + ".attention.key_length", static_cast<std::uint32_t>(head_dim));
   out.u32(architecture + ".attention.value_length", static_cast<std::uint32_t>(head_dim));
   out.f32(architecture + ".attention.layer_norm_rms_epsilon", config["rms_norm_eps"]);
-  out.f32(architecture + ".rope.freq_base", rope["rope_theta"]);
+  out.f32(architecture + ".rope.freq_base", rope.value("full_attention", rope)["rope_theta"]);
+  write_family_keys(config, architecture, head_dim, out);
   const auto& eos = config["eos_token_id"];
   out.u32("tokenizer.ggml.eos_token_id", eos.is_array() ? eos[0] : eos);
   if (eos.is_array()) out.u32("tokenizer.ggml.eot_token_id", eos[1]);
   if (!config["bos_token_id"].is_null())
     out.u32("tokenizer.ggml.bos_token_id", config["bos_token_id"]);
-  if (rope["rope_type"] == "llama3")
+  if (rope.value("rope_type", "") == "llama3")
     out.tensor("rope_freqs.weight", {static_cast<std::uint64_t>(head_dim / 2)}, 0,
                llama3_divisors(rope, head_dim));
 
+  write_tiny_extras(config, architecture, out);
+  const bool is_gemma = architecture.starts_with("gemma");
+  const bool pairs =
+      architecture == "llama" || architecture == "granite" || architecture == "smollm3";
   const SafetensorsFolder weights(folder);
+  if (config.contains("num_local_experts"))
+    write_experts(weights, config["num_local_experts"], out);
   for (const auto& [name, tensor] : weights.tensors()) {
+    if (!gguf_stack_name(name).empty()) continue;
     const bool converted = tensor.rank() == 2 && convert != nullptr;
-    std::string bytes = converted ? convert(tensor) : gguf_bytes(tensor);
+    const float offset = is_gemma && tensor.rank() == 1 ? 1.0F : 0.0F;
+    std::string bytes = converted ? convert(tensor) : gguf_bytes(tensor, offset);
     const bool is_q = name.find("q_proj.weight") != std::string::npos;
     const bool is_k = name.find("k_proj.weight") != std::string::npos;
-    if (architecture == "llama" && (is_q || is_k))
-      bytes = paired_rows(bytes, is_q ? heads : kv_heads, tensor.dim(0));
+    if (pairs && (is_q || is_k)) bytes = paired_rows(bytes, is_q ? heads : kv_heads, tensor.dim(0));
     std::vector<std::uint64_t> ne;
     for (int i = tensor.rank() - 1; i >= 0; --i)
       ne.push_back(static_cast<std::uint64_t>(tensor.dim(i)));
     const DType kept = tensor.rank() == 1 ? DType::kF32 : tensor.dtype;
-    out.tensor(gguf_name(name), ne, ggml_type(converted ? type : kept), bytes);
+    out.tensor(gguf_name(name, is_gemma || architecture == "olmo2"), ne,
+               ggml_type(converted ? type : kept), bytes);
   }
   out.write(path);
+}
+
+/// What write_safetensors() does to tensors, by name.
+struct TensorChanges {
+  std::function<std::string(const std::string&)> renamed = [](const std::string& name) {
+    return name;
+  };
+  std::function<bool(const std::string&)> keep = [](const std::string&) { return true; };
+  std::function<bool(const std::string&)> zero = [](const std::string&) { return false; };
+};
+
+/// Writes the tensors of the checkpoint in `folder` to a safetensors file.
+inline void write_safetensors(const std::filesystem::path& path,
+                              const std::filesystem::path& folder, const TensorChanges& changes) {
+  const SafetensorsFolder weights(folder);
+  nlohmann::json header;
+  std::string data;
+  for (const auto& [name, tensor] : weights.tensors()) {
+    if (!changes.keep(name)) continue;
+    std::vector<std::int64_t> shape;
+    for (int i = 0; i < tensor.rank(); ++i) shape.push_back(tensor.dim(i));
+    const std::size_t begin = data.size();
+    const auto bytes = static_cast<std::size_t>(tensor.bytes());
+    if (changes.zero(name)) {
+      data.append(bytes, '\0');
+    } else {
+      data.append(reinterpret_cast<const char*>(tensor.data), bytes);
+    }
+    header[changes.renamed(name)] = {{"dtype", tensor.dtype == DType::kF32 ? "F32" : "BF16"},
+                                     {"shape", shape},
+                                     {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  const std::uint64_t length = text.size();
+  std::ofstream(path, std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&length), sizeof(length)) << text << data;
 }
 
 }  // namespace minisgl::testing_util

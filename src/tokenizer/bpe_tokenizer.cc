@@ -139,7 +139,7 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
       bos_(parts.bos),
       eos_(parts.eos),
       end_ids_(std::move(parts.end_ids)),
-      chat_template_(std::move(parts.chat_template)) {
+      chat_templates_(std::move(parts.chat_templates)) {
   special_.resize(static_cast<std::size_t>(vocab_size()), false);
   for (const AddedToken& token : parts.added) {
     added_ids_.emplace(token.content, token.id);

@@ -35,7 +35,7 @@ struct BpeTokenizerParts {
   TokenId bos = kNoToken;
   TokenId eos = kNoToken;
   std::vector<TokenId> end_ids;  ///< every id that ends an answer
-  std::string chat_template;
+  ChatTemplates chat_templates;
 };
 
 /// Immutable: any thread may use it.
@@ -57,7 +57,7 @@ class BpeTokenizer final : public Tokenizer {
   std::string bos_token() const override { return spelling(bos_); }
   std::string eos_token() const override { return spelling(eos_); }
   std::vector<TokenId> eos_ids() const override { return end_ids_; }
-  const std::string& chat_template() const override { return chat_template_; }
+  const ChatTemplates& chat_templates() const override { return chat_templates_; }
 
   /// The words that `text` is split into before BPE, added tokens left out of account: for tests.
   std::vector<std::string> split(std::string_view text) const;
@@ -94,7 +94,7 @@ class BpeTokenizer final : public Tokenizer {
   TokenId bos_;
   TokenId eos_;
   std::vector<TokenId> end_ids_;
-  std::string chat_template_;
+  ChatTemplates chat_templates_;
 
   mutable std::mutex mutex_;  // guards idle_
   mutable std::vector<std::unique_ptr<Workspace>> idle_;

@@ -4,10 +4,12 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "minisgl/error.h"
+#include "testing/gzip.h"
 #include "tokenizer/chat_messages.h"
 
 namespace minisgl {
@@ -67,7 +69,8 @@ TEST_P(TemplateCases, RenderAsInJinja2) {
   const std::string name = GetParam();
   const ChatTemplate chat_template = load(name);
   const Json inputs = Json::parse(read("inputs.json"));
-  std::ifstream lines(std::string(MINISGL_TEST_DATA) + "/chat_templates/cases/" + name + ".jsonl");
+  std::istringstream lines(testing_util::read_gzip(std::string(MINISGL_TEST_DATA) +
+                                                   "/chat_templates/cases/" + name + ".jsonl.gz"));
   std::string line;
   int count = 0;
   while (std::getline(lines, line)) {

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/log.h"
+#include "formats/file_kind.h"
 #include "formats/gguf.h"
 #include "minisgl/error.h"
 #include "tokenizer/vocabulary_builder.h"
@@ -108,9 +111,9 @@ void read_special_ids(const GgufFile& file, BpeTokenizerParts& parts) {
   const std::int32_t size = parts.vocabulary.tokens.size();
   parts.bos = find_id(file, "tokenizer.ggml.bos_token_id", size);
   parts.eos = find_id(file, "tokenizer.ggml.eos_token_id", size);
+  std::set<TokenId> seen{kNoToken};
   const auto add_end = [&](TokenId id) {
-    if (id != kNoToken && std::ranges::find(parts.end_ids, id) == parts.end_ids.end())
-      parts.end_ids.push_back(id);
+    if (seen.insert(id).second) parts.end_ids.push_back(id);
   };
   add_end(parts.eos);
   add_end(find_id(file, "tokenizer.ggml.eot_token_id", size));
@@ -125,6 +128,18 @@ void read_prefix_and_suffix(const GgufFile& file, bool default_add_bos, BpeToken
   const bool add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
   if (add_bos && parts.bos != kNoToken) parts.prefix.push_back(parts.bos);
   if (add_eos && parts.eos != kNoToken) parts.suffix.push_back(parts.eos);
+}
+
+// "tokenizer.chat_template", and "tokenizer.chat_template.NAME" for each of the names in
+// "tokenizer.chat_templates".
+void read_chat_templates(const GgufFile& file, BpeTokenizerParts& parts) {
+  const std::string key = "tokenizer.chat_template";
+  if (auto source = file.find_string(key); source && !source->empty())
+    parts.chat_templates["default"] = std::move(*source);
+  if (file.find("tokenizer.chat_templates") == nullptr) return;
+  for (const std::string& name : file.get_strings("tokenizer.chat_templates"))
+    if (auto source = file.find_string(key + "." + name))
+      parts.chat_templates[name] = std::move(*source);
 }
 
 BpeTokenizerParts read_byte_level(const GgufFile& file) {
@@ -142,9 +157,13 @@ BpeTokenizerParts read_byte_level(const GgufFile& file) {
   parts.pre_tokenizer = std::move(rules.steps);
   parts.vocabulary.ignore_merges = rules.ignore_merges;
   read_prefix_and_suffix(file, rules.add_bos, parts);
-  parts.chat_template = file.find_string("tokenizer.chat_template").value_or("");
+  read_chat_templates(file, parts);
   return parts;
 }
+
+// Each token is cut at every place and both halves are looked up: quadratic in its length. The
+// longest tokens that SentencePiece is known to have made are runs of 16 characters.
+constexpr std::size_t kMaxJoinedBytes = 1024;
 
 // SentencePiece files have a score for each token instead of merges: of all neighbours that join to
 // a token, those whose token has the highest score are joined first.
@@ -155,8 +174,17 @@ void read_scores(const GgufFile& file, BpeTokenizerParts& parts, VocabularyBuild
     throw Error("tokenizer.ggml.scores has " + std::to_string(scores.size()) + " entries for " +
                 std::to_string(tokens.size()) + " tokens");
   std::vector<TokenId> by_score;
-  for (TokenId id = 0; id < tokens.size(); ++id)
-    if (tokens.find(tokens.bytes(id)) == id) by_score.push_back(id);
+  for (TokenId id = 0; id < tokens.size(); ++id) {
+    if (std::isnan(scores[static_cast<std::size_t>(id)]))
+      throw Error("tokenizer.ggml.scores has an entry that is not a number, for the token " +
+                  in_quotes(tokens.bytes(id)));
+    if (tokens.find(tokens.bytes(id)) != id) continue;
+    if (tokens.bytes(id).size() > kMaxJoinedBytes)
+      throw Error("tokenizer.ggml.tokens has a token of " +
+                  std::to_string(tokens.bytes(id).size()) + " bytes, expected at most " +
+                  std::to_string(kMaxJoinedBytes));
+    by_score.push_back(id);
+  }
   const auto score = [&](TokenId id) { return scores[static_cast<std::size_t>(id)]; };
   std::ranges::stable_sort(by_score, std::greater<>(), score);
 
@@ -199,7 +227,7 @@ BpeTokenizerParts read_sentencepiece(const GgufFile& file) {
   parts.strip_leading_space = add_space;
   decode_spellings(parts, {{std::string(kSpaceMark), " "}}, /*byte_fallback=*/true);
   read_prefix_and_suffix(file, /*default_add_bos=*/true, parts);
-  parts.chat_template = file.find_string("tokenizer.chat_template").value_or("");
+  read_chat_templates(file, parts);
   return parts;
 }
 
@@ -225,8 +253,8 @@ GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
     return {PreTokenizer(std::move(steps)), Normalizer(std::move(normal)), entry.ignore_merges,
             entry.add_bos};
   }
-  throw Error("tokenizer.ggml.pre: pre-tokenizer \"" + std::string(name) +
-              "\" is not supported; supported: " + supported);
+  throw Error("tokenizer.ggml.pre: pre-tokenizer " + in_quotes(name) +
+              " is not supported; supported: " + supported);
 }
 
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
@@ -234,8 +262,8 @@ std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file) {
     const std::string model = file.get_string("tokenizer.ggml.model");
     if (model == "gpt2") return std::make_unique<BpeTokenizer>(read_byte_level(file));
     if (model == "llama") return std::make_unique<BpeTokenizer>(read_sentencepiece(file));
-    throw Error("tokenizer.ggml.model: a vocabulary of kind \"" + model +
-                "\" is not supported; supported: gpt2, llama");
+    throw Error("tokenizer.ggml.model: a vocabulary of kind " + in_quotes(model) +
+                " is not supported; supported: gpt2, llama");
   } catch (const Error& error) {
     const std::string path = file.path().string();
     const std::string what = error.what();

@@ -154,13 +154,13 @@ TEST(GgufVocabularyTest, OtherKindsOfVocabularyAndPreTokenizersAreNamedWithTheSu
   GgufWriter kind;
   kind.add("tokenizer.ggml.model", "t5");
   EXPECT_EQ(kind.load_error(),
-            "tokenizer.ggml.model: a vocabulary of kind \"t5\" is not supported; supported: gpt2, "
+            "tokenizer.ggml.model: a vocabulary of kind 't5' is not supported; supported: gpt2, "
             "llama");
   GgufWriter pre;
   pre.add("tokenizer.ggml.model", "gpt2");
   pre.add("tokenizer.ggml.pre", "viking");
   const std::string error = pre.load_error();
-  EXPECT_EQ(error.rfind("tokenizer.ggml.pre: pre-tokenizer \"viking\" is not supported; supported: "
+  EXPECT_EQ(error.rfind("tokenizer.ggml.pre: pre-tokenizer 'viking' is not supported; supported: "
                         "default, gpt-2, ",
                         0),
             0U)
@@ -182,7 +182,7 @@ TEST(GgufVocabularyTest, ListsThatDoNotFitEachOtherStopLoading) {
   };
   EXPECT_EQ(make({"a b"}, {1, 1, 1}, 0), "no error");
   EXPECT_NE(
-      make({"a b", "b a"}, {1, 1, 1}, 0).find("merge 1 (\"b\" + \"a\") needs the token \"ba\""),
+      make({"a b", "b a"}, {1, 1, 1}, 0).find("merge 1 ('b' + 'a') needs the token 'ba'"),
       std::string::npos);
   EXPECT_EQ(make({"a b"}, {1, 1}, 0), "tokenizer.ggml.token_type has 2 entries for 3 tokens");
   EXPECT_EQ(make({"a b"}, {1, 1, 1}, 3),

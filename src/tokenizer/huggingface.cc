@@ -7,6 +7,7 @@
 #include <iterator>
 #include <limits>
 
+#include "formats/file_kind.h"
 #include "tokenizer/json_steps.h"
 #include "tokenizer/vocabulary_builder.h"
 
@@ -22,7 +23,7 @@ constexpr std::int64_t kMaxId = std::int64_t{1} << 24;
 
 TokenId checked_id(std::int64_t id, std::string_view spelling) {
   if (id < 0 || id >= kMaxId)
-    throw Error("tokenizer.json: token \"" + std::string(spelling) + "\" has the id " +
+    throw Error("tokenizer.json: token " + in_quotes(spelling) + " has the id " +
                 std::to_string(id));
   return static_cast<TokenId>(id);
 }
@@ -46,7 +47,7 @@ AddedToken read_added_token(Element entry, std::int64_t id) {
 void check_model(Element model) {
   const auto type = json::find<std::string_view>(model, "type", kFile).value_or("BPE");
   if (type != "BPE")
-    throw Error("tokenizer.json: model of type " + std::string(type) +
+    throw Error("tokenizer.json: model of type " + in_quotes(type) +
                 " is not supported; supported: BPE");
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"})
     if (!json::find<std::string_view>(model, key, kFile).value_or("").empty())
@@ -113,18 +114,57 @@ std::optional<std::string_view> token_text(Element config, std::string_view key)
   return json::get<std::string_view>(*value, "content", key);
 }
 
-// A string, or a list of named ones of which "default" counts (the first when none has that name).
-std::string read_chat_template(Element config) {
-  const auto value = json::find(config, "chat_template");
-  if (!value) return {};
-  if (value->is_string()) return std::string(value->get_string().value());
-  std::optional<std::string_view> chosen;
-  for (const Element entry : json::as<simdjson::dom::array>(*value, "chat_template", kConfig)) {
-    const bool is_default = json::find<std::string_view>(entry, "name", kConfig) == "default";
-    if (is_default || !chosen) chosen = json::get<std::string_view>(entry, "template", kConfig);
-    if (is_default) break;
+// Puts `token` at one end of what is added around a text, or takes it away, as `wanted` says.
+void set_added(std::optional<bool> wanted, TokenId token, bool in_front,
+               std::vector<TokenId>& ids) {
+  if (!wanted || token == kNoToken) return;
+  const auto at = in_front ? ids.begin() : ids.end() - (ids.empty() ? 0 : 1);
+  const bool there = !ids.empty() && *at == token;
+  if (*wanted && !there) {
+    ids.insert(in_front ? ids.begin() : ids.end(), token);
+  } else if (!*wanted && there) {
+    ids.erase(at);
   }
-  return std::string(chosen.value_or(""));
+}
+
+// "add_bos_token" and "add_eos_token" count before the post-processor for the classes of Llama's and
+// Gemma's tokenizers, and only for them. Source: update_post_processor() of transformers'
+// LlamaTokenizerFast and GemmaTokenizerFast.
+void read_add_flags(Element config, BpeTokenizerParts& parts) {
+  const auto kind = json::find<std::string_view>(config, "tokenizer_class", kConfig).value_or("");
+  if (kind.find("Llama") == kind.npos && kind.find("Gemma") == kind.npos) return;
+  set_added(json::find<bool>(config, "add_bos_token", kConfig), parts.bos, true, parts.prefix);
+  set_added(json::find<bool>(config, "add_eos_token", kConfig), parts.eos, false, parts.suffix);
+}
+
+// "chat_template": a string, which is the default, or a list of named ones.
+void read_chat_templates(Element config, ChatTemplates& templates) {
+  const auto value = json::find(config, "chat_template");
+  if (!value) return;
+  if (value->is_string()) {
+    templates["default"] = value->get_string().value();
+    return;
+  }
+  for (const Element entry : json::as<simdjson::dom::array>(*value, "chat_template", kConfig))
+    templates[std::string(json::get<std::string_view>(entry, "name", kConfig))] =
+        json::get<std::string_view>(entry, "template", kConfig);
+}
+
+// Newer folders have templates in files of their own, which then count.
+void read_template_files(const std::filesystem::path& folder, ChatTemplates& templates) {
+  namespace fs = std::filesystem;
+  if (fs::exists(folder / "chat_template.jinja")) {
+    templates["default"] = read_file(folder / "chat_template.jinja");
+  } else if (!templates.contains("default") && fs::exists(folder / "chat_template.json")) {
+    simdjson::dom::parser parser;
+    const std::string text = read_file(folder / "chat_template.json");
+    read_chat_templates(parse(parser, text, "chat_template.json"), templates);
+  }
+  const fs::path more = folder / "additional_chat_templates";
+  if (!fs::is_directory(more)) return;
+  for (const auto& entry : fs::directory_iterator(more))
+    if (entry.path().extension() == ".jinja")
+      templates[entry.path().stem().string()] = read_file(entry.path());
 }
 
 }  // namespace
@@ -182,7 +222,11 @@ void parse_tokenizer_config(std::string_view text, BpeTokenizerParts& parts) {
     VocabularyBuilder builder(parts, parts.byte_level, std::string(kConfig));
     for (const auto entry : *added) {
       std::int64_t id = 0;
-      std::from_chars(entry.key.data(), entry.key.data() + entry.key.size(), id);
+      const char* key_end = entry.key.data() + entry.key.size();
+      const auto [end, error] = std::from_chars(entry.key.data(), key_end, id);
+      if (error != std::errc() || end != key_end)
+        throw Error(std::string(kConfig) + ": added_tokens_decoder has the key " +
+                    in_quotes(entry.key) + ", expected a token id");
       AddedToken token = read_added_token(entry.value, id);
       const bool known = std::ranges::any_of(
           parts.added, [&](const AddedToken& other) { return other.content == token.content; });
@@ -197,8 +241,8 @@ void parse_tokenizer_config(std::string_view text, BpeTokenizerParts& parts) {
   };
   set(parts.bos, "bos_token");
   set(parts.eos, "eos_token");
-  if (std::string source = read_chat_template(config); !source.empty())
-    parts.chat_template = std::move(source);
+  read_add_flags(config, parts);
+  read_chat_templates(config, parts.chat_templates);
 }
 
 std::unique_ptr<Tokenizer> load_huggingface_tokenizer(const std::filesystem::path& folder) {
@@ -213,15 +257,7 @@ std::unique_ptr<Tokenizer> load_huggingface_tokenizer(const std::filesystem::pat
       if (std::filesystem::exists(folder / name))
         parse_tokenizer_config(read_file(folder / name), parts);
     if (parts.eos != kNoToken) parts.end_ids.push_back(parts.eos);
-    // Newer folders have the template in a file of its own, which then counts.
-    if (std::filesystem::exists(folder / "chat_template.jinja")) {
-      parts.chat_template = read_file(folder / "chat_template.jinja");
-    } else if (parts.chat_template.empty() &&
-               std::filesystem::exists(folder / "chat_template.json")) {
-      simdjson::dom::parser parser;
-      const std::string text = read_file(folder / "chat_template.json");
-      parts.chat_template = read_chat_template(parse(parser, text, "chat_template.json"));
-    }
+    read_template_files(folder, parts.chat_templates);
     return std::make_unique<BpeTokenizer>(std::move(parts));
   } catch (const Error& error) {
     throw Error(folder.string() + ": " + error.what());

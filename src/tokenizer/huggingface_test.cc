@@ -79,14 +79,13 @@ TEST(HuggingFaceTest, AMergeThatIsWrongStopsLoadingWithItsNumber) {
   Json file = small_tokenizer();
   file["model"]["merges"] = {"b c", "b a"};
   EXPECT_EQ(error_of(file),
-            "tokenizer.json: merge 1 (\"b\" + \"a\") needs the token \"ba\", which is not in the "
+            "tokenizer.json: merge 1 ('b' + 'a') needs the token 'ba', which is not in the "
             "vocabulary");
   file["model"]["merges"] = {"b c", "Ġ x"};
-  EXPECT_NE(error_of(file).find("merge 1 (\"Ġ\" + \"x\") needs the token \"x\""),
-            std::string::npos);
+  EXPECT_NE(error_of(file).find("merge 1 ('Ġ' + 'x') needs the token 'x'"), std::string::npos);
   for (const Json& wrong : {Json("bc"), Json("b c a"), Json(" b"), Json("b "), Json("")}) {
     file["model"]["merges"] = Json::array({"b c", wrong});
-    EXPECT_NE(error_of(file).find("merge 1 (" + wrong.dump() + ") is not two tokens"),
+    EXPECT_NE(error_of(file).find("merge 1 ('" + wrong.get<std::string>() + "') is not two tokens"),
               std::string::npos);
   }
   for (const Json& wrong : {Json::array({"a"}), Json::array({"a", 1}), Json(7), Json(nullptr)}) {
@@ -103,28 +102,27 @@ TEST(HuggingFaceTest, WhatIsNotSupportedIsNamed) {
     return error_of(file);
   };
   EXPECT_EQ(with([](Json& f) { f["model"]["type"] = "Unigram"; }),
-            "tokenizer.json: model of type Unigram is not supported; supported: BPE");
+            "tokenizer.json: model of type 'Unigram' is not supported; supported: BPE");
   EXPECT_EQ(
       with([](Json& f) { f["normalizer"] = {{"type", "Lowercase"}}; }),
-      "tokenizer.json: normalizer of type Lowercase is not supported; supported: NFC, Prepend, "
-      "Replace, Sequence");
+      "tokenizer.json: normalizer of type 'Lowercase' is not supported; supported: NFC, NFD, NFKC, "
+      "NFKD, Prepend, Replace, Sequence");
   EXPECT_NE(with([](Json& f) {
               f["pre_tokenizer"] = {{"type", "Whitespace"}};
-            }).find("pre_tokenizer of type Whitespace is not supported"),
+            }).find("pre_tokenizer of type 'Whitespace' is not supported"),
             std::string::npos);
   EXPECT_NE(with([](Json& f) {
               f["post_processor"] = {{"type", "X"}};
-            }).find("post_processor of type X is not supported"),
+            }).find("post_processor of type 'X' is not supported"),
             std::string::npos);
   EXPECT_NE(with([](Json& f) {
               f["decoder"] = {{"type", "WordPiece"}};
-            }).find("decoder of type WordPiece is not supported"),
+            }).find("decoder of type 'WordPiece' is not supported"),
             std::string::npos);
-  EXPECT_NE(with([](Json& f) { f["model"].erase("vocab"); }).find("\"vocab\" is missing"),
+  EXPECT_NE(with([](Json& f) { f["model"].erase("vocab"); }).find("'vocab' is missing"),
             std::string::npos);
-  EXPECT_NE(
-      with([](Json& f) { f["model"]["vocab"]["zz"] = -1; }).find("token \"zz\" has the id -1"),
-      std::string::npos);
+  EXPECT_NE(with([](Json& f) { f["model"]["vocab"]["zz"] = -1; }).find("token 'zz' has the id -1"),
+            std::string::npos);
   EXPECT_NE(with([](Json& f) {
               f["model"]["end_of_word_suffix"] = "</w>";
             }).find("\"end_of_word_suffix\" is not supported"),
@@ -260,6 +258,7 @@ TEST_F(HuggingFaceFolderTest, ConfigurationGivesBosEosTemplateAndFurtherTokens) 
   EXPECT_EQ(tokenizer->eos_token(), "<|end|>");
   EXPECT_EQ(tokenizer->eos_ids(), (Ids{9}));
   EXPECT_EQ(tokenizer->chat_template(), "D");
+  EXPECT_EQ(tokenizer->chat_templates(), (ChatTemplates{{"default", "D"}, {"tool_use", "T"}}));
   EXPECT_EQ(tokenizer->encode("b<|end|>"), (Ids{1, 9}));
   EXPECT_EQ(tokenizer->vocab_size(), 10);
 }
@@ -281,6 +280,55 @@ TEST_F(HuggingFaceFolderTest, ATemplateFileCountsBeforeTheConfiguration) {
   EXPECT_EQ(load_tokenizer(folder_)->chat_template(), "from config");
   write("chat_template.jinja", "from file\n");
   EXPECT_EQ(load_tokenizer(folder_)->chat_template(), "from file\n");
+}
+
+TEST_F(HuggingFaceFolderTest, LlamasClassSaysItselfWhetherBosAndEosAreAdded) {
+  const auto special = [](const char* id) {
+    return Json{{"SpecialToken", {{"id", id}, {"type_id", 0}}}};
+  };
+  const Json sequence = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  Json file = small_tokenizer();
+  const auto ids_with = [&](const Json& processor, Json config) {
+    file["post_processor"] = processor;
+    write("tokenizer.json", file.dump());
+    config["bos_token"] = "a";
+    config["eos_token"] = "c";
+    write("tokenizer_config.json", config.dump());
+    return load_tokenizer(folder_)->encode("b", {.add_special = true});
+  };
+  const Json bos = template_processing({special("a"), sequence});
+  const Json nothing = {{"type", "ByteLevel"}};
+  const char* const kLlama = "LlamaTokenizerFast";
+  EXPECT_EQ(ids_with(nothing, {{"tokenizer_class", kLlama}, {"add_bos_token", true}}), (Ids{0, 1}));
+  EXPECT_EQ(ids_with(bos, {{"tokenizer_class", kLlama}, {"add_bos_token", true}}), (Ids{0, 1}))
+      << "once, whoever asks for it";
+  EXPECT_EQ(ids_with(bos, {{"tokenizer_class", kLlama}, {"add_bos_token", false}}), (Ids{1}));
+  EXPECT_EQ(ids_with(bos, {{"tokenizer_class", kLlama}, {"add_eos_token", true}}), (Ids{0, 1, 2}));
+  EXPECT_EQ(ids_with(bos, {{"tokenizer_class", kLlama}}), (Ids{0, 1}));
+  EXPECT_EQ(ids_with(nothing, {{"tokenizer_class", "GPT2Tokenizer"}, {"add_bos_token", true}}),
+            (Ids{1}));
+}
+
+TEST_F(HuggingFaceFolderTest, FurtherTemplatesAreReadFromTheirFolder) {
+  write("tokenizer.json", small_tokenizer().dump());
+  write("chat_template.jinja", "D");
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "old"}, {"name": "rag", "template": "R"}]})");
+  std::filesystem::create_directories(folder_ / "additional_chat_templates");
+  write("additional_chat_templates/tool_use.jinja", "T");
+  write("additional_chat_templates/README.md", "not a template");
+  EXPECT_EQ(load_tokenizer(folder_)->chat_templates(),
+            (ChatTemplates{{"default", "D"}, {"rag", "R"}, {"tool_use", "T"}}));
+}
+
+TEST_F(HuggingFaceFolderTest, AListOfTemplatesWithoutDefaultHasADefaultOnlyIfItIsOne) {
+  write("tokenizer.json", small_tokenizer().dump());
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "R"}]})");
+  EXPECT_EQ(load_tokenizer(folder_)->chat_template(), "R");
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "rag", "template": "R"}, {"name": "b", "template": "B"}]})");
+  EXPECT_EQ(load_tokenizer(folder_)->chat_template(), "");
 }
 
 TEST_F(HuggingFaceFolderTest, AFolderWithoutOrWithADamagedFileIsNamed) {

@@ -1,12 +1,26 @@
 #include "tokenizer/jinja_context.h"
 
+#include <algorithm>
+
 #include "tokenizer/jinja_repr.h"
 
 namespace minisgl::jinja {
 
+thread_local constinit Context* Context::current_ = nullptr;
+
 void Context::charge_bytes(double bytes) {
   if (bytes > static_cast<double>(limits_.output_bytes)) fail_bytes();
   charge(static_cast<std::int64_t>(bytes / 64));
+}
+
+void Context::charge_search(std::size_t text_bytes, std::size_t wanted_bytes) {
+  // A short word is found at the speed of memory, which charge_bytes() has counted.
+  constexpr std::size_t kShort = 64;
+  if (wanted_bytes <= kShort) return;
+  // A comparison goes through about this many bytes in the time of an operation.
+  constexpr double kBytesPerOperation = 1024;
+  const double bytes = static_cast<double>(text_bytes) * static_cast<double>(wanted_bytes);
+  charge(static_cast<std::int64_t>(std::min(bytes / kBytesPerOperation, 1e15)));
 }
 
 std::uint64_t Context::next_random() {
@@ -26,6 +40,7 @@ void Context::keep(std::shared_ptr<Namespace> ns) {
 Context::~Context() {
   // All are still held by namespaces_, so that a chain of them is not unwound recursively.
   for (const auto& ns : namespaces_) ns->clear();
+  current_ = outer_;
 }
 
 void Context::fail_operations() const {

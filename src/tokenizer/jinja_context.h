@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <ctime>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tokenizer/jinja_value.h"
@@ -24,7 +25,8 @@ struct Limits {
 /// One rendering. Not thread-safe; lives as long as the rendering.
 class Context {
  public:
-  explicit Context(const std::tm& now, const Limits& limits = {}) : now_(now), limits_(limits) {}
+  explicit Context(const std::tm& now, const Limits& limits = {})
+      : now_(now), limits_(limits), outer_(std::exchange(current_, this)) {}
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -36,6 +38,14 @@ class Context {
   }
   /// Counts a text about to be made; throws TemplateError when it is too large. Takes any size.
   void charge_bytes(double bytes);
+  /// Counts a search for `wanted` bytes in a text, which may compare them at every place.
+  void charge_search(std::size_t text_bytes, std::size_t wanted_bytes);
+  /// As charge(), of the rendering that this thread is in, if any. For comparing and hashing
+  /// values: containers call these and know no Context, and a value that shares its parts can be
+  /// exponentially larger than the memory it takes.
+  static void charge_current(std::size_t operations) {
+    if (current_ != nullptr) current_->charge(static_cast<std::int64_t>(operations));
+  }
   /// Throws TemplateError when a text is too large; counts nothing.
   void check_bytes(std::size_t bytes) const {
     if (bytes > static_cast<std::size_t>(limits_.output_bytes)) [[unlikely]]
@@ -90,8 +100,11 @@ class Context {
   [[noreturn]] void fail_nesting();
   [[noreturn]] void fail_call_depth();
 
+  static thread_local constinit Context* current_;
+
   std::tm now_;
   Limits limits_;
+  Context* outer_;
   std::int64_t used_ = 0;
   int nesting_ = 0;
   int call_depth_ = 0;

@@ -80,6 +80,7 @@ bool contains(Context& ctx, const Value& item, const Value& container) {
       throw TemplateError("'in <string>' requires string as left operand, not " +
                           std::string(type_name(item)));
     ctx.charge_bytes(static_cast<double>(container.as_string().size()));
+    ctx.charge_search(container.as_string().size(), item.as_string().size());
     return container.as_string().text().find(item.as_string().text()) != std::string::npos;
   }
   if (container.is(Kind::kDict)) return container.as_dict().find(item) != nullptr;

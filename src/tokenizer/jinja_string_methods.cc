@@ -12,6 +12,11 @@ namespace {
 
 void charge_for(Context& ctx, const Str& s) { ctx.charge_bytes(static_cast<double>(s.size())); }
 
+void charge_search(Context& ctx, const Str& s, const Str& wanted) {
+  charge_for(ctx, s);
+  ctx.charge_search(s.size(), wanted.size());
+}
+
 // A method without arguments that maps text to text.
 template <Str (*kFunction)(const Str&)>
 Value mapped(Context& ctx, const Value& self, const Arguments& args) {
@@ -36,6 +41,22 @@ Value to_list(std::vector<Str> pieces) {
   return Value::list(std::move(items));
 }
 
+// Counts the pieces that a text is about to be split into: each takes far more memory than the byte
+// that ends it.
+void charge_blanks(Context& ctx, const Str& s) {
+  std::int64_t blanks = 0;
+  for_each_char(s.text(), [&](const Char& c) { blanks += is_space(c.code) ? 1 : 0; });
+  ctx.charge(blanks);
+}
+
+void charge_separators(Context& ctx, const Str& s, const std::string& separator) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; (i = s.text().find(separator, i)) != std::string::npos;
+       i += separator.size())
+    ++count;
+  ctx.charge(count);
+}
+
 template <bool kFromRight>
 Value split_method(Context& ctx, const Value& self, const Arguments& args) {
   const Bound bound("split", args, {"sep", "maxsplit"});
@@ -44,19 +65,22 @@ Value split_method(Context& ctx, const Value& self, const Arguments& args) {
   const std::int64_t limit = bound.integer(1, -1);
   std::vector<Str> pieces;
   if (bound.none_or_absent(0)) {
+    charge_blanks(ctx, s);
     pieces = split_blanks(s, limit, kFromRight);
   } else {
     const std::string& separator = bound.string(0).text();
     if (separator.empty()) throw TemplateError("empty separator");
+    charge_search(ctx, s, bound.string(0));
+    charge_separators(ctx, s, separator);
     pieces = split(s, separator, limit, kFromRight);
   }
-  ctx.charge(static_cast<std::int64_t>(pieces.size()));
   return to_list(std::move(pieces));
 }
 
 Value splitlines_method(Context& ctx, const Value& self, const Arguments& args) {
   const Bound bound("splitlines", args, {"keepends"});
   charge_for(ctx, self.as_string());
+  charge_blanks(ctx, self.as_string());  // line ends are blanks
   return to_list(split_lines(self.as_string(), bound.truth(0, false)));
 }
 
@@ -64,9 +88,9 @@ template <bool kFromRight>
 Value partition_method(Context& ctx, const Value& self, const Arguments& args) {
   const Bound bound("partition", args, {"sep"}, 1);
   const Str& s = self.as_string();
-  charge_for(ctx, s);
   const Str& separator = bound.string(0);
   if (separator.empty()) throw TemplateError("empty separator");
+  charge_search(ctx, s, separator);
   const std::size_t at =
       kFromRight ? s.text().rfind(separator.text()) : s.text().find(separator.text());
   const Value empty = Value::string("");
@@ -126,7 +150,7 @@ Value remove_affix(Context&, const Value& self, const Arguments& args) {
 template <bool kFromRight>
 std::int64_t position(Context& ctx, const Value& self, const Bound& bound) {
   const Str& s = self.as_string();
-  charge_for(ctx, s);
+  charge_search(ctx, s, bound.string(0));
   const std::string& wanted = bound.string(0).text();
   const Span span = searched(s, bound);
   if (span.begin > s.size()) return -1;
@@ -154,7 +178,7 @@ Value index_method(Context& ctx, const Value& self, const Arguments& args) {
 Value count_method(Context& ctx, const Value& self, const Arguments& args) {
   const Bound bound("count", args, {"sub", "start", "end"}, 1);
   const Str& s = self.as_string();
-  charge_for(ctx, s);
+  charge_search(ctx, s, bound.string(0));
   const std::string& wanted = bound.string(0).text();
   const Span span = searched(s, bound);
   if (span.begin > s.size()) return Value::integer(0);
@@ -338,6 +362,7 @@ std::span<const MethodEntry> string_methods() { return kMethods; }
 
 Str replace_charged(Context& ctx, const Str& s, const Str& old, const Str& with,
                     std::int64_t limit) {
+  ctx.charge_search(s.size(), old.size());
   // The result is at most this long; the count is only made when it could be too much.
   double growth = 0;
   if (with.size() > old.size()) {

@@ -83,8 +83,9 @@ bool is_line_end(std::uint32_t c) {
 Str strip(const Str& s, Side side, std::optional<std::string_view> chars) {
   std::vector<std::uint32_t> set;
   if (chars) for_each_char(*chars, [&](const Char& c) { set.push_back(c.code); });
+  std::ranges::sort(set);
   const auto goes = [&](std::uint32_t code) {
-    return chars ? std::find(set.begin(), set.end(), code) != set.end() : is_space(code);
+    return chars ? std::ranges::binary_search(set, code) : is_space(code);
   };
   const std::string& text = s.text();
   std::size_t begin = 0;

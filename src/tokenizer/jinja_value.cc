@@ -5,6 +5,8 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "tokenizer/jinja_context.h"
+
 namespace minisgl::jinja {
 namespace {
 
@@ -49,13 +51,27 @@ void require_hashable(const Value& v) {
   if (!hashable(v)) hash(v);
 }
 
+// A text, by what comparing or hashing it takes.
+void charge_text(const Str& s) {
+  constexpr std::size_t kBytesPerOperation = 64;
+  if (s.size() >= kBytesPerOperation) Context::charge_current(s.size() / kBytesPerOperation);
+}
+
+bool equal_strings(const Str& a, const Str& b) {
+  if (a.size() != b.size()) return false;
+  charge_text(a);
+  return a.text() == b.text();
+}
+
 bool equal_lists(const List& a, const List& b) {
+  Context::charge_current(std::min(a.size(), b.size()));
   return a.is_tuple() == b.is_tuple() &&
          std::equal(a.items().begin(), a.items().end(), b.items().begin(), b.items().end(), equal);
 }
 
 bool equal_dicts(const Dict& a, const Dict& b) {
   if (a.size() != b.size()) return false;
+  Context::charge_current(a.size());
   return std::all_of(a.entries().begin(), a.entries().end(), [&](const Dict::Entry& entry) {
     const Value* other = b.find(entry.first);
     return other != nullptr && equal(entry.second, *other);
@@ -64,6 +80,7 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 
 bool less_lists(const List& a, const List& b, std::string_view op, bool swapped) {
   const std::size_t common = std::min(a.size(), b.size());
+  Context::charge_current(common);
   for (std::size_t i = 0; i < common; ++i) {
     if (!equal(a.items()[i], b.items()[i])) return less(a.items()[i], b.items()[i], op, swapped);
   }
@@ -240,7 +257,7 @@ bool truthy(const Value& v) {
 }
 
 bool equal(const Value& a, const Value& b) {
-  if (a.is_string() && b.is_string()) return a.as_string().text() == b.as_string().text();
+  if (a.is_string() && b.is_string()) return equal_strings(a.as_string(), b.as_string());
   const auto i = a.to_integer();
   const auto j = b.to_integer();
   if (i && j) return *i == *j;
@@ -257,7 +274,10 @@ bool equal(const Value& a, const Value& b) {
 }
 
 bool less(const Value& a, const Value& b, std::string_view op, bool swapped) {
-  if (a.is_string() && b.is_string()) return a.as_string().text() < b.as_string().text();
+  if (a.is_string() && b.is_string()) {
+    charge_text(a.as_string());
+    return a.as_string().text() < b.as_string().text();
+  }
   const auto i = a.to_integer();
   const auto j = b.to_integer();
   if (i && j) return *i < *j;
@@ -276,6 +296,7 @@ bool less(const Value& a, const Value& b, std::string_view op, bool swapped) {
 bool hashable(const Value& v) {
   if (v.is(Kind::kList)) {
     const List& list = v.as_list();
+    Context::charge_current(list.is_tuple() ? list.size() : 0);
     return list.is_tuple() && std::all_of(list.items().begin(), list.items().end(), hashable);
   }
   return !v.is(Kind::kDict);
@@ -283,7 +304,9 @@ bool hashable(const Value& v) {
 
 std::size_t hash(const Value& v) {
   switch (v.kind()) {
-    case Kind::kString: return std::hash<std::string_view>()(v.as_string().text());
+    case Kind::kString:
+      charge_text(v.as_string());
+      return std::hash<std::string_view>()(v.as_string().text());
     case Kind::kBool:
     case Kind::kInt: {
       const Int i = *v.to_integer();
@@ -294,6 +317,7 @@ std::size_t hash(const Value& v) {
     case Kind::kDouble: return hash_double(v.as_double());
     case Kind::kList: {
       if (!v.as_list().is_tuple()) break;
+      Context::charge_current(v.as_list().size());
       std::size_t seed = v.as_list().size();
       for (const Value& item : v.as_list().items()) seed = combine(seed, hash(item));
       return seed;

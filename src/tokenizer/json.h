@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "formats/file_kind.h"
 #include "minisgl/error.h"
 
 namespace minisgl::json {
@@ -24,7 +25,7 @@ inline std::optional<Element> find(Element object, std::string_view key) {
 /// Throws Error "`where`: ..." when it is absent.
 inline Element get(Element object, std::string_view key, std::string_view where) {
   if (const auto value = find(object, key)) return *value;
-  throw Error(std::string(where) + ": \"" + std::string(key) + "\" is missing");
+  throw Error(std::string(where) + ": " + in_quotes(key) + " is missing");
 }
 
 /// Throws Error naming the key when the value is of another type.
@@ -32,7 +33,7 @@ template <class T>
 T as(Element value, std::string_view key, std::string_view where) {
   T result{};
   if (value.get(result) != simdjson::SUCCESS)
-    throw Error(std::string(where) + ": \"" + std::string(key) + "\" has an unexpected type");
+    throw Error(std::string(where) + ": " + in_quotes(key) + " has an unexpected type");
   return result;
 }
 

@@ -4,6 +4,8 @@
 #include <limits>
 #include <optional>
 
+#include "formats/file_kind.h"
+
 namespace minisgl {
 namespace {
 
@@ -17,7 +19,7 @@ std::string_view type_of(Element step, std::string_view where) {
 
 [[noreturn]] void unsupported(std::string_view where, std::string_view type,
                               std::string_view supported) {
-  throw Error("tokenizer.json: " + std::string(where) + " of type " + std::string(type) +
+  throw Error("tokenizer.json: " + std::string(where) + " of type " + in_quotes(type) +
               " is not supported; supported: " + std::string(supported));
 }
 
@@ -49,8 +51,8 @@ std::pair<std::string, std::string> read_replace(Element step, std::string_view 
   Pattern pattern = read_pattern(step, where);
   if (pattern.is_regex || pattern.text.empty())
     throw Error("tokenizer.json: " + std::string(where) +
-                " of type Replace is supported for strings that are not empty, not for \"" +
-                pattern.text + "\"");
+                " of type Replace is supported for strings that are not empty, not for " +
+                in_quotes(pattern.text));
   return {std::move(pattern.text),
           std::string(json::get<std::string_view>(step, "content", where))};
 }
@@ -66,7 +68,7 @@ SplitBehavior read_behavior(Element step) {
   const auto name = json::get<std::string_view>(step, "behavior", "pre_tokenizer Split");
   for (const auto& [known, behavior] : kBehaviors)
     if (name == known) return behavior;
-  throw Error("tokenizer.json: unknown Split behavior " + std::string(name));
+  throw Error("tokenizer.json: unknown Split behavior " + in_quotes(name));
 }
 
 PreTokenizer::Split read_split(Element step) {
@@ -88,13 +90,20 @@ PreTokenizer::Metaspace::Prepend read_prepend_scheme(Element step, std::string_v
   if (*scheme == "always") return Prepend::kAlways;
   if (*scheme == "first") return Prepend::kFirst;
   if (*scheme == "never") return Prepend::kNever;
-  throw Error("tokenizer.json: unknown prepend_scheme " + std::string(*scheme));
+  throw Error("tokenizer.json: unknown prepend_scheme " + in_quotes(*scheme));
+}
+
+// What a Metaspace step writes for a space.
+std::string read_mark(Element step, std::string_view where) {
+  const auto mark = json::find<std::string_view>(step, "replacement", where).value_or(kSpaceMark);
+  if (mark.empty())
+    throw Error("tokenizer.json: " + std::string(where) + " has an empty replacement");
+  return std::string(mark);
 }
 
 PreTokenizer::Metaspace read_metaspace(Element step) {
   constexpr std::string_view kWhere = "pre_tokenizer Metaspace";
-  return {.replacement = std::string(
-              json::find<std::string_view>(step, "replacement", kWhere).value_or(kSpaceMark)),
+  return {.replacement = read_mark(step, kWhere),
           .prepend = read_prepend_scheme(step, kWhere),
           .split = json::find<bool>(step, "split", kWhere).value_or(true)};
 }
@@ -167,11 +176,21 @@ Normalizer read_normalizer(Element file) {
     } else if (type == "Prepend") {
       steps.emplace_back(Normalizer::Prepend{
           std::string(json::get<std::string_view>(step, "prepend", "normalizer Prepend"))});
+    } else if (type == "NFD") {
+      steps.emplace_back(Normalizer::Form{Normalizer::Form::Kind::kNfd});
+    } else if (type == "NFKC") {
+      steps.emplace_back(Normalizer::Form{Normalizer::Form::Kind::kNfkc});
+    } else if (type == "NFKD") {
+      steps.emplace_back(Normalizer::Form{Normalizer::Form::Kind::kNfkd});
+    } else if (type == "Replace" && read_pattern(step, kWhere).is_regex) {
+      steps.emplace_back(Normalizer::ReplaceMatches{
+          Regex(read_pattern(step, kWhere).text),
+          std::string(json::get<std::string_view>(step, "content", kWhere))});
     } else if (type == "Replace") {
       auto [pattern, content] = read_replace(step, kWhere);
       steps.emplace_back(Normalizer::Replace{std::move(pattern), std::move(content)});
     } else {
-      unsupported(kWhere, type, "NFC, Prepend, Replace, Sequence");
+      unsupported(kWhere, type, "NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence");
     }
   };
   if (const auto step = json::find(file, kWhere)) for_each_step(*step, "normalizers", kWhere, add);
@@ -185,7 +204,7 @@ PreTokenizerSteps read_pre_tokenizer(Element file) {
   const auto add = [&](Element step) {
     const std::string_view type = type_of(step, kWhere);
     if (byte_level)
-      throw Error("tokenizer.json: pre_tokenizer of type " + std::string(type) +
+      throw Error("tokenizer.json: pre_tokenizer of type " + in_quotes(type) +
                   " after ByteLevel is not supported: ByteLevel must be the last");
     if (type == "Split") {
       steps.emplace_back(read_split(step));
@@ -246,8 +265,7 @@ DecoderRules read_decoder(Element file) {
     } else if (type == "Strip") {
       read_strip(step, rules);
     } else if (type == "Metaspace") {
-      const auto mark = json::find<std::string_view>(step, "replacement", kWhere);
-      rules.replace.emplace_back(mark.value_or(kSpaceMark), " ");
+      rules.replace.emplace_back(read_mark(step, kWhere), " ");
       rules.strip_leading_space =
           read_prepend_scheme(step, kWhere) != PreTokenizer::Metaspace::Prepend::kNever;
     } else if (type != "Fuse") {

@@ -16,7 +16,7 @@ namespace minisgl {
 // All functions take the whole file and throw Error naming a type that is not supported, and the
 // supported ones. A step that is absent or null does nothing.
 
-/// NFC, Prepend, Replace (of a string), Sequence.
+/// NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence.
 Normalizer read_normalizer(json::Element file);
 
 struct PreTokenizerSteps {

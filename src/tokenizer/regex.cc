@@ -4,8 +4,12 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
+#include <cstdint>
 
+#include "formats/file_kind.h"
 #include "minisgl/error.h"
 
 namespace minisgl {
@@ -16,7 +20,7 @@ constexpr std::string_view kWhiteSpace =
     R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
 [[noreturn]] void unsupported(std::string_view pattern, std::string_view what) {
-  throw Error("regular expression " + std::string(pattern) + ": " + std::string(what) +
+  throw Error("regular expression " + in_quotes(pattern) + ": " + std::string(what) +
               " is not supported");
 }
 
@@ -61,8 +65,21 @@ class Translator {
       return replace(in_class_ ? std::string(kWhiteSpace) : "[" + std::string(kWhiteSpace) + "]");
     if (kind == 'S' && !in_class_) return replace("[^" + std::string(kWhiteSpace) + "]");
     if (kind == 'S') return replace("\\P{White_Space}");
+    if (kind == 'u') return code_point();
     if (kind == 'h' || kind == 'H') unsupported(pattern_, "\\h (a hexadecimal digit)");
     copy(2);
+  }
+
+  // \uHHHH
+  void code_point() {
+    const std::string_view digits = pattern_.substr(std::min(pos_ + 2, pattern_.size()), 4);
+    const bool valid = digits.size() == 4 && std::ranges::all_of(digits, [](unsigned char c) {
+                         return std::isxdigit(c) != 0;
+                       });
+    if (!valid) unsupported(pattern_, "\\u without four hexadecimal digits");
+    out_ += "\\x{" + std::string(digits) + "}";
+    pos_ += 6;
+    class_is_empty_ = false;
   }
 
   void inside_class(char c) {
@@ -142,11 +159,14 @@ PCRE2_SPTR bytes(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(te
 
 struct Regex::Code {
   Code(const std::string& pattern, const std::string& translated) {
+    // \C would match a part of a character: what is left of it would be no text any more.
+    constexpr std::uint32_t kOptions =
+        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
     int error = 0;
     PCRE2_SIZE offset = 0;
-    code = pcre2_compile(bytes(translated), translated.size(),
-                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset, nullptr);
-    if (code == nullptr) throw Error("regular expression " + pattern + ": " + error_text(error));
+    code = pcre2_compile(bytes(translated), translated.size(), kOptions, &error, &offset, nullptr);
+    if (code == nullptr)
+      throw Error("regular expression " + in_quotes(pattern) + ": " + error_text(error));
     jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
   }
   ~Code() { pcre2_code_free(code); }
@@ -183,7 +203,7 @@ std::optional<Regex::Match> Regex::find(std::string_view text, std::size_t from)
                           state.data, state.context);
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found < 0)
-    throw Error("regular expression " + pattern_ + " failed on a text of " +
+    throw Error("regular expression " + in_quotes(pattern_) + " failed on a text of " +
                 std::to_string(text.size()) + " bytes: " + error_text(found));
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(state.data);
   return Match{range[0], range[1]};

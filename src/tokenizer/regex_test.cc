@@ -81,13 +81,19 @@ TEST(RegexTest, WhatPcreReadsInAnotherWayIsRefusedByName) {
     return "no error";
   };
   EXPECT_EQ(error_of(R"([\p{L}&&[^a]])"),
-            R"(regular expression [\p{L}&&[^a]]: && in a character class is not supported)");
+            R"(regular expression '[\p{L}&&[^a]]': && in a character class is not supported)");
   EXPECT_NE(error_of("[a[bc]]").find("a character class inside another"), std::string::npos);
   EXPECT_NE(error_of(R"(\h+)").find("\\h (a hexadecimal digit)"), std::string::npos);
   EXPECT_NE(error_of(R"(\p{N}{1,3}+)").find("{n,m}+ is not supported"), std::string::npos);
-  EXPECT_NE(error_of("a(b").find("regular expression a(b: missing closing parenthesis"),
+  EXPECT_NE(error_of("a(b").find("regular expression 'a(b': missing closing parenthesis"),
             std::string::npos);
   EXPECT_EQ(error_of(R"(\p{L}++ ?+)"), "no error") << "possessive in both dialects";
+}
+
+TEST(RegexTest, CodePointsMayBeWrittenInHexadecimal) {
+  EXPECT_EQ(all_matches(Regex(R"([\u3040-\u309F]+|\u00e9)"), "a\xE3\x81\x82\xE3\x81\x84 \xC3\xA9"),
+            (Strings{"\xE3\x81\x82\xE3\x81\x84", "\xC3\xA9"}));
+  EXPECT_THROW(Regex(R"(\u30)"), Error);
 }
 
 TEST(RegexTest, AMegabyteOfSpacesIsOneMatch) {

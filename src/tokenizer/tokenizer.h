@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,9 @@ struct EncodeOptions {
   bool add_special = false;      ///< add BOS/EOS as the tokenizer's post-processor says
   bool special_as_text = false;  ///< special tokens in the text are ordinary text
 };
+
+/// Jinja sources of chat templates by name; "default" is the one for all chats.
+using ChatTemplates = std::map<std::string, std::string, std::less<>>;
 
 /// A vocabulary with its rules. Immutable once made: any thread may use it.
 class Tokenizer {
@@ -51,16 +55,19 @@ class Tokenizer {
   virtual std::string eos_token() const = 0;
   /// Every id that ends an answer as far as the tokenizer's own files say (eos, eot).
   virtual std::vector<TokenId> eos_ids() const = 0;
-  /// The Jinja source of the chat template that came with the vocabulary; empty when none did.
-  virtual const std::string& chat_template() const = 0;
+  /// The chat templates that came with the vocabulary.
+  virtual const ChatTemplates& chat_templates() const = 0;
+  /// "default" among them, or the only one; empty when there is neither.
+  std::string_view chat_template() const;
 };
 
 /// Reads `tokenizer.ggml.*` metadata. Throws Error naming a kind of vocabulary or pre-tokenizer
 /// that is not supported, and the supported ones.
 std::unique_ptr<Tokenizer> load_gguf_tokenizer(const GgufFile& file);
 
-/// Reads tokenizer.json, tokenizer_config.json, special_tokens_map.json and chat_template.jinja (or
-/// .json) of a Hugging Face folder; only the first has to be there. Throws Error naming the folder
+/// Reads tokenizer.json, tokenizer_config.json, special_tokens_map.json, chat_template.jinja (or
+/// .json) and additional_chat_templates/*.jinja of a Hugging Face folder; only the first has to be
+/// there. Throws Error naming the folder
 /// and what is missing, ill-formed or not supported.
 std::unique_ptr<Tokenizer> load_huggingface_tokenizer(const std::filesystem::path& folder);
 

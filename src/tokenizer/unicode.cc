@@ -18,6 +18,18 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
+std::string normalize(std::string_view text, int form, const char* name) {
+  utf8proc_uint8_t* result = nullptr;
+  const utf8proc_ssize_t length =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &result,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | form));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
+  if (length < 0)
+    throw Error(std::string("cannot normalize a text to ") + name + ": " + utf8proc_errmsg(length));
+  return {reinterpret_cast<const char*>(result), static_cast<std::size_t>(length)};
+}
+
 // The quick check of Unicode's normalization form C, as far as it can be done character by
 // character. Source: UAX 15, section 9; the data is read off utf8proc.
 class NfcTable {
@@ -96,16 +108,13 @@ bool is_word_character(char32_t c) {
   }
 }
 
-std::string to_nfc(std::string_view text) {
-  utf8proc_uint8_t* result = nullptr;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-  const utf8proc_ssize_t length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &result, options);
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, &std::free);
-  if (length < 0)
-    throw Error(std::string("cannot normalize a text to NFC: ") + utf8proc_errmsg(length));
-  return {reinterpret_cast<const char*>(result), static_cast<std::size_t>(length)};
+std::string to_nfc(std::string_view text) { return normalize(text, UTF8PROC_COMPOSE, "NFC"); }
+std::string to_nfd(std::string_view text) { return normalize(text, UTF8PROC_DECOMPOSE, "NFD"); }
+std::string to_nfkc(std::string_view text) {
+  return normalize(text, UTF8PROC_COMPOSE | UTF8PROC_COMPAT, "NFKC");
+}
+std::string to_nfkd(std::string_view text) {
+  return normalize(text, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, "NFKD");
 }
 
 bool is_surely_nfc(std::string_view text) {

@@ -15,6 +15,10 @@ bool is_word_character(char32_t c);
 
 /// Canonical composition (NFC). `text` must be well-formed UTF-8.
 std::string to_nfc(std::string_view text);
+/// The other normalization forms.
+std::string to_nfd(std::string_view text);
+std::string to_nfkc(std::string_view text);
+std::string to_nfkd(std::string_view text);
 /// True only if `text` is in NFC; false means "perhaps not": it holds a character that composition
 /// changes or may change. `text` must be well-formed UTF-8. Looks at each character once.
 bool is_surely_nfc(std::string_view text);

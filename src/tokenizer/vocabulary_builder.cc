@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "formats/file_kind.h"
 #include "minisgl/error.h"
 #include "tokenizer/byte_level.h"
 
@@ -47,7 +48,8 @@ void VocabularyBuilder::add_token(TokenId id, std::string_view spelling) {
 void VocabularyBuilder::add_added_token(AddedToken token) {
   // Unless BPE knows it already, only the search for added tokens finds it.
   TokenTable& tokens = parts_.vocabulary.tokens;
-  if (tokens.bytes(token.id) != token.content)
+  // An id beyond the table has no bytes, as an empty token has: every id in use must be in it.
+  if (!tokens.contains(token.id) || tokens.bytes(token.id) != token.content)
     tokens.add(token.id, token.content, /*findable=*/false);
   if (token.special) parts_.vocabulary.control.push_back(token.id);
   parts_.added.push_back(std::move(token));
@@ -71,17 +73,17 @@ TokenId VocabularyBuilder::find_part(std::size_t entry, std::string_view bytes,
   const TokenId id = parts_.vocabulary.tokens.find(bytes);
   if (id != kNoToken) return id;
   const std::string spelled = parts_.byte_level ? to_byte_level(bytes) : std::string(bytes);
-  throw Error(source_ + ": merge " + std::to_string(entry) + " (\"" + std::string(left) +
-              "\" + \"" + std::string(right) + "\") needs the token \"" + spelled +
-              "\", which is not in the vocabulary");
+  throw Error(source_ + ": merge " + std::to_string(entry) + " (" + in_quotes(left) + " + " +
+              in_quotes(right) + ") needs the token " + in_quotes(spelled) +
+              ", which is not in the vocabulary");
 }
 
 void VocabularyBuilder::add_merge(std::size_t entry, std::string_view text) {
   const std::size_t space = text.find(' ');
   if (space == std::string_view::npos || space == 0 || space + 1 == text.size() ||
       text.find(' ', space + 1) != std::string_view::npos)
-    throw Error(source_ + ": merge " + std::to_string(entry) + " (\"" + std::string(text) +
-                "\") is not two tokens with one space between them");
+    throw Error(source_ + ": merge " + std::to_string(entry) + " (" + in_quotes(text) +
+                ") is not two tokens with one space between them");
   add_merge(entry, text.substr(0, space), text.substr(space + 1));
 }
 

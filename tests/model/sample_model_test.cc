@@ -20,7 +20,7 @@ using testing_util::ScheduledRun;
 
 TEST(SampleModelTest, ChatsAreRenderedAndTokenizedAsTransformersDoes) {
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(sample_model_path());
-  const ChatTemplate chat_template(tokenizer->chat_template());
+  const ChatTemplate chat_template{std::string(tokenizer->chat_template())};
   const nlohmann::json golden = testing_util::read_json(sample_model_data() / "golden.json");
   int chats = 0;
   for (const auto& prompt : golden["prompts"]) {

@@ -19,10 +19,11 @@ struct NormRows {
   std::int64_t num_rows = 0;
   std::int64_t hidden = 0;
   float eps = 0;
+  float x_scale = 1;  ///< of what is added to the residual
 };
 
-/// Rows of silu_and_mul. Strides in elements.
-struct SiluRows {
+/// Rows of silu_and_mul and gelu_tanh_and_mul. Strides in elements.
+struct GatedRows {
   const float* gate_up = nullptr;
   float* y = nullptr;
   std::int64_t gate_up_stride = 0;
@@ -31,7 +32,8 @@ struct SiluRows {
   std::int64_t width = 0;
 };
 
-/// Heads of one token: y[h] = rope(norm(x[h])), where norm is left out if `norm` is null.
+/// Heads of one token: y[h] = rope(norm(x[h])), where norm is left out if `norm` is null. Dimensions
+/// from rotated_dims on are not turned.
 struct RopeHeads {
   const float* x = nullptr;
   float* y = nullptr;
@@ -39,6 +41,7 @@ struct RopeHeads {
   std::int64_t y_stride = 0;
   std::int64_t num_heads = 0;
   std::int64_t head_dim = 0;
+  std::int64_t rotated_dims = 0;
   const float* cos_sin = nullptr;  ///< the position's row of the rope table
   const float* norm = nullptr;
   float eps = 0;
@@ -106,7 +109,8 @@ struct LogitScan {
 /// One copy of all of them.
 struct CpuKernels {
   void (*norm)(const NormRows&);
-  void (*silu)(const SiluRows&);
+  void (*silu)(const GatedRows&);
+  void (*gelu_tanh)(const GatedRows&);
   void (*rope)(const RopeHeads&);
   void (*attention)(const AttentionItem&, float* scratch);
   void (*attention_merge)(const AttentionMerge&);

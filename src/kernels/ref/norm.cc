@@ -17,11 +17,12 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y) {
   }
 }
 
-void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps) {
+void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
+                        float x_scale) {
   for (std::int64_t row = 0; row < x.dim(0); ++row) {
     const float* from = x.as<float>() + row * x.stride(0);
     float* to = residual.as<float>() + row * residual.stride(0);
-    for (std::int64_t i = 0; i < weight.dim(0); ++i) to[i] += from[i];
+    for (std::int64_t i = 0; i < weight.dim(0); ++i) to[i] += x_scale * from[i];
   }
   rms_norm(residual, weight, eps, x);
 }

@@ -15,10 +15,12 @@ namespace minisgl::kernels::ref {
 
 /// See kernels/norm.h.
 void rms_norm(TensorView x, TensorView weight, float eps, TensorView y);
-void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps);
+void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
+                        float x_scale = 1);
 
 /// See kernels/activation.h.
 void silu_and_mul(TensorView gate_up, TensorView y);
+void gelu_tanh_and_mul(TensorView gate_up, TensorView y);
 
 /// See kernels/rope.h.
 void qk_norm_rope_store(const RopeStoreArgs& args);

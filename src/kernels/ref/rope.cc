@@ -21,8 +21,9 @@ void assign(BFloat16& to, float value) { to = to_bf16(value); }
 void assign(Half& to, float value) { to = to_f16(value); }
 
 template <class T>
-void rotate(const std::vector<double>& x, const float* cos_sin, T* y) {
-  const std::size_t half = x.size() / 2;
+void rotate(const std::vector<double>& x, const float* cos_sin, std::size_t rotated, T* y) {
+  const std::size_t half = rotated / 2;
+  for (std::size_t i = rotated; i < x.size(); ++i) assign(y[i], static_cast<float>(x[i]));
   for (std::size_t i = 0; i < half; ++i) {
     const double cos = cos_sin[i];
     const double sin = cos_sin[half + i];
@@ -39,16 +40,18 @@ void qk_norm_rope_store(const RopeStoreArgs& args) {
     const float* from = args.qkv.as<float>() + token * args.qkv.stride(0);
     const std::int32_t position = args.positions.as<std::int32_t>()[token];
     const std::int64_t slot = args.out_locs.as<std::int32_t>()[token];
-    const float* cos_sin = args.rope_table.as<float>() + position * args.rope_table.stride(0);
+    const std::size_t rotated = args.rope_table.empty() ? 0 : args.rope_table.dim(1);
+    const float* cos_sin =
+        rotated == 0 ? nullptr : args.rope_table.as<float>() + position * args.rope_table.stride(0);
     float* q = args.q.as<float>() + token * args.q.stride(0);
     for (std::int64_t head = 0; head < args.q.dim(1); ++head, from += head_dim)
-      rotate(norm(from, args.q_norm, args.norm_eps, head_dim), cos_sin,
+      rotate(norm(from, args.q_norm, args.norm_eps, head_dim), cos_sin, rotated,
              q + head * args.q.stride(1));
     visit_float_dtype(args.kv.dtype, [&]<class T>() {
       T* k = reinterpret_cast<T*>(args.kv.k) + slot * args.kv.slot_stride;
       T* v = reinterpret_cast<T*>(args.kv.v) + slot * args.kv.slot_stride;
       for (std::int64_t head = 0; head < args.kv.num_heads; ++head, from += head_dim)
-        rotate(norm(from, args.k_norm, args.norm_eps, head_dim), cos_sin,
+        rotate(norm(from, args.k_norm, args.norm_eps, head_dim), cos_sin, rotated,
                k + head * args.kv.head_stride);
       for (std::int64_t head = 0; head < args.kv.num_heads; ++head)
         for (std::int64_t d = 0; d < head_dim; ++d)

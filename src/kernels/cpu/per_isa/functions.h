@@ -7,7 +7,8 @@
 namespace minisgl::kernels::MINISGL_ISA {
 
 void norm_rows(const NormRows& job);
-void silu_rows(const SiluRows& job);
+void silu_rows(const GatedRows& job);
+void gelu_tanh_rows(const GatedRows& job);
 void rope_heads(const RopeHeads& job);
 void attention_item(const AttentionItem& item, float* scratch);
 void attention_merge(const AttentionMerge& job);

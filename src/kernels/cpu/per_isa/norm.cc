@@ -21,8 +21,9 @@ float sum_of_squares(const float* x, std::int64_t n) {
   return sum((acc[0] + acc[2]) + (acc[1] + acc[3]));
 }
 
-void add(float* sum, const float* x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) sum[i] += x[i];
+/// Products are rounded apart from sums, so a scale of 1 changes nothing.
+void add(float* sum, const float* x, float scale, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) sum[i] += scale * x[i];
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ void norm_rows(const NormRows& job) {
     const float* from = x;
     if (job.residual != nullptr) {
       float* residual = job.residual + row * job.residual_stride;
-      add(residual, x, n);
+      add(residual, x, job.x_scale, n);
       from = residual;
     }
     const float mean = sum_of_squares(from, n) / static_cast<float>(n);

@@ -30,7 +30,9 @@ void rope_heads(const RopeHeads& job) {
                  .eps = job.eps});
       x = normed;
     }
-    rotate(x, job.cos_sin, job.y + head * job.y_stride, job.head_dim / 2);
+    float* y = job.y + head * job.y_stride;
+    rotate(x, job.cos_sin, y, job.rotated_dims / 2);
+    for (std::int64_t i = job.rotated_dims; i < job.head_dim; ++i) y[i] = x[i];
   }
 }
 

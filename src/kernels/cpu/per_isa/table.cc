@@ -9,6 +9,7 @@ extern const CpuKernels kTable;
 const CpuKernels kTable = {
     .norm = norm_rows,
     .silu = silu_rows,
+    .gelu_tanh = gelu_tanh_rows,
     .rope = rope_heads,
     .attention = attention_item,
     .attention_merge = attention_merge,
