@@ -1,5 +1,9 @@
 #include "kernels/simd.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 
 #include "base/check.h"
@@ -9,11 +13,19 @@ namespace {
 
 constexpr Simd kAll[] = {Simd::kPlain, Simd::kAvx2, Simd::kAvx512};
 
+#if defined(__x86_64__)
+/// What __builtin_cpu_supports("f16c") is, which clang does not know before version 15.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 /// The sets of features are those that cmake/layers.cmake compiles *_avx2.cc and *_avx512.cc for.
 bool machine_has(Simd simd) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+                    __builtin_cpu_supports("bmi2");
   switch (simd) {
     case Simd::kPlain: return true;
     case Simd::kAvx2: return avx2;

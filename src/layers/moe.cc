@@ -47,7 +47,8 @@ void MoeMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const std::int64_t rows = tokens * chosen;
   const TensorView logits = ctx.scratch.alloc({tokens, config_.num_experts}, DType::kF32);
   const kernels::PackedMatrix* const router = &router_;
-  multiply(x, {&router, 1}, {}, logits, ctx);
+  // Exact in bf16 arithmetic too: a rounding here may choose another expert, and it costs nothing.
+  kernels::linear(x, {&router, 1}, {}, logits, ctx.stream);
   const kernels::Routing routing{
       .experts = ctx.scratch.alloc({tokens, chosen}, DType::kI32),
       .weights = ctx.scratch.alloc({tokens, chosen}, DType::kF32),

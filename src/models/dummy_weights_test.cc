@@ -43,7 +43,7 @@ TEST(DummyWeightsTest, AreNormalWithDeviation002AndNormsAreOnes) {
 TEST(DummyWeightsTest, AModelIsMadeOfConfigJsonAlone) {
   const fs::path folder =
       fs::temp_directory_path() / ("minisgl_dummy_test_" + std::to_string(::getpid()));
-  for (const std::string& name : testing_util::dense_tiny_models()) {
+  for (const std::string& name : testing_util::models_for_gguf()) {
     fs::remove_all(folder);
     fs::create_directories(folder);
     fs::copy(testing_util::tiny_model(name) / "config.json", folder / "config.json");

@@ -24,6 +24,12 @@ class Bf16ModelTest : public testing::TestWithParam<std::string> {
   const nlohmann::json golden_ = testing_util::read_json(source() / "golden.json");
 };
 
+// The second and the third expert of some token are so near (a bf16 between 1/2 and 1 is rounded by
+// up to 2^-9) that arithmetic in bf16 may choose either, and the logits then have little in common.
+bool routing_is_a_toss_up(const nlohmann::json& prompt) {
+  return prompt.contains("min_router_gap") && prompt["min_router_gap"].get<double>() < 0x1p-11;
+}
+
 // How far an honest bf16 computation may be off is what transformers' own is off, twice, and not
 // less than 0.03: its run and ours round in different places.
 TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
@@ -55,6 +61,9 @@ TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
     for (std::size_t i = 0; i < golden_["prompts"].size(); ++i) {
       const auto& prompt = golden_["prompts"][i];
       SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
+      if (hashes.size() <= i) hashes.push_back(run.outcomes()[i].logits_hash);
+      EXPECT_EQ(run.outcomes()[i].logits_hash, hashes[i]) << "not the same bits";
+      if (routing_is_a_toss_up(prompt)) continue;
       const double error = prompt["check"]["hf_bf16_cpu_max_abs_last_logit_diff"];
       const double tolerance = std::max(2 * error, 0.03);
       const std::vector<float>& logits = run.outcomes()[i].logits.at(0);
@@ -65,8 +74,6 @@ TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
         worst_share = std::max(
             worst_share,
             std::abs(logits[entry[0].get<std::size_t>()] - entry[1].get<double>()) / tolerance);
-      if (hashes.size() <= i) hashes.push_back(run.outcomes()[i].logits_hash);
-      EXPECT_EQ(run.outcomes()[i].logits_hash, hashes[i]) << "not the same bits";
     }
   }
   RecordProperty("largest_share_of_the_tolerance", std::to_string(worst_share));
@@ -109,7 +116,8 @@ TEST_P(Bf16ModelTest, ADtypeGivesTheLogitsOfACheckpointInThatType) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Bf16ModelTest,
                          testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
-                                         "mistral", "qwen2", "qwen3", "qwen3-yarn"),
+                                         "mistral", "qwen2", "qwen3", "qwen3-yarn", "qwen3_moe",
+                                         "qwen3_moe-mixed"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

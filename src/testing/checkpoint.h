@@ -21,10 +21,12 @@
 
 namespace minisgl::testing_util {
 
-/// The dense models of tests/data/tiny that write_gguf() can write, by folder.
-inline const std::vector<std::string>& dense_tiny_models() {
-  static const std::vector<std::string> names{"llama",   "llama-f32", "llama-sharded", "llama-tied",
-                                              "mistral", "qwen2",     "qwen3"};
+/// The models of tests/data/tiny that write_gguf() can write without changing what they compute, by
+/// folder. (No GGUF says which layers of a qwen3moe are dense, or what scales Gemma's queries.)
+inline const std::vector<std::string>& models_for_gguf() {
+  static const std::vector<std::string> names{
+      "llama",      "llama-f32", "llama-sharded", "llama-tied", "mistral", "qwen2", "qwen3",
+      "qwen3-yarn", "qwen3_moe", "smollm3",       "phi3",       "granite", "olmo2"};
   return names;
 }
 
@@ -72,20 +74,23 @@ inline std::vector<float> values_of(const TensorView& tensor) {
   return values;
 }
 
+/// What a matrix is stored as when `type` is wanted: f16 where rows are not whole blocks of it, as
+/// llama.cpp's quantizer does.
+inline DType storable_as(DType type, const TensorView& matrix) {
+  return matrix.dim(1) % info(type).block_elems == 0 ? type : DType::kF16;
+}
+
 /// Writes the safetensors checkpoint in `folder` to `path` as llama.cpp's converter would: matrices
-/// as `type` (see stored_bytes), vectors as f32, q and k rows reordered for architecture llama, the
-/// llama3 ramp as a tensor. The architecture is config.json's model_type (a mistral is a llama).
-/// Throws Error for other model types, or rows that are not whole blocks.
+/// as `type` (see stored_bytes), vectors as f32. The architecture is config.json's model_type in
+/// llama.cpp's words (a mistral is a llama).
 inline void write_gguf(const std::filesystem::path& folder, const std::filesystem::path& path,
                        DType type) {
   std::string architecture = read_tiny_config(folder).at("model_type");
   if (architecture == "mistral") architecture = "llama";
-  check(architecture == "llama" || architecture == "qwen2" || architecture == "qwen3",
-        "write_gguf() knows no model_type ", architecture);
-  write_tiny_gguf(folder, architecture, path, type, [type](const TensorView& matrix) {
-    check(matrix.dim(1) % info(type).block_elems == 0, "rows of ", matrix.dim(1),
-          " values are not whole blocks of ", name(type));
-    return stored_bytes(values_of(matrix), type);
+  if (architecture == "qwen3_moe") architecture = "qwen3moe";
+  write_tiny_gguf(folder, architecture, path, [type](const TensorView& matrix) {
+    const DType stored = storable_as(type, matrix);
+    return StoredMatrix{stored, stored_bytes(values_of(matrix), stored)};
   });
 }
 
@@ -138,8 +143,9 @@ inline void write_dequantised(const std::filesystem::path& folder,
   for (const auto& [name, tensor] : weights.tensors()) {
     std::vector<float> values = values_of(tensor);
     if (tensor.rank() == 2) {
-      const std::string stored = stored_bytes(values, type);
-      kernels::dequantize_row(type, reinterpret_cast<const std::byte*>(stored.data()),
+      const DType stored_type = storable_as(type, tensor);
+      const std::string stored = stored_bytes(values, stored_type);
+      kernels::dequantize_row(stored_type, reinterpret_cast<const std::byte*>(stored.data()),
                               tensor.numel(), values.data());
     }
     out.tensor(name, "F32", shape_of(tensor), stored_bytes(values, DType::kF32));

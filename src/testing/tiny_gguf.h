@@ -179,25 +179,47 @@ inline std::string gguf_stack_name(const std::string& name) {
   return "";
 }
 
+/// ggml's number of a type that the writers here make.
+inline std::uint32_t ggml_type(DType type) {
+  switch (type) {
+    case DType::kF32: return 0;
+    case DType::kF16: return 1;
+    case DType::kQ8_0: return 8;
+    case DType::kBF16: return 30;
+    default: check(false, "no GGUF of type ", name(type), " is written here");
+  }
+  __builtin_unreachable();
+}
+
+/// How a file stores a matrix.
+struct StoredMatrix {
+  DType type = DType::kF32;
+  std::string bytes;
+};
+using StoreMatrix = std::function<StoredMatrix(const TensorView&)>;
+
+inline StoredMatrix stored_as_it_is(const TensorView& matrix) {
+  return {matrix.dtype, gguf_bytes(matrix)};
+}
+
 /// The experts of each projection of each layer, stacked as the converter stacks them.
 inline void write_experts(const SafetensorsFolder& weights, std::int64_t num_experts,
-                          GgufWriter& out) {
+                          const StoreMatrix& store, GgufWriter& out) {
   for (const auto& [name, first] : weights.tensors()) {
     const std::size_t at = name.find(".mlp.experts.0.");
     if (at == std::string::npos) continue;
-    std::string bytes;
+    StoredMatrix stack;
     for (std::int64_t e = 0; e < num_experts; ++e) {
       std::string own = name;
-      bytes += gguf_bytes(weights.tensors().at(own.replace(
+      const StoredMatrix matrix = store(weights.tensors().at(own.replace(
           at, std::strlen(".mlp.experts.0."), ".mlp.experts." + std::to_string(e) + ".")));
+      stack.type = matrix.type;
+      stack.bytes += matrix.bytes;
     }
     out.tensor(gguf_stack_name(name),
                {static_cast<std::uint64_t>(first.dim(1)), static_cast<std::uint64_t>(first.dim(0)),
                 static_cast<std::uint64_t>(num_experts)},
-               first.dtype == DType::kF32   ? 0
-               : first.dtype == DType::kF16 ? 1
-                                            : 30,
-               bytes);
+               ggml_type(stack.type), stack.bytes);
   }
 }
 
@@ -261,25 +283,12 @@ inline nlohmann::json read_tiny_config(const std::filesystem::path& folder) {
   return nlohmann::json::parse(std::ifstream(folder / "config.json"));
 }
 
-/// ggml's number of a type that the writers here make.
-inline std::uint32_t ggml_type(DType type) {
-  switch (type) {
-    case DType::kF32: return 0;
-    case DType::kF16: return 1;
-    case DType::kQ8_0: return 8;
-    case DType::kBF16: return 30;
-    default: check(false, "no GGUF of type ", name(type), " is written here");
-  }
-  __builtin_unreachable();
-}
-
 /// Writes the checkpoint in `folder` (config.json in the spelling of transformers 5) to `path` as a
-/// GGUF of `architecture` ("llama", "qwen3moe", "gemma3", ...). Weights keep their type, unless
-/// `convert` gives the bytes of matrices as `type`.
+/// GGUF of `architecture` ("llama", "qwen3moe", "gemma3", ...). Vectors are f32.
 /// Source: llama.cpp conversion/{llama,gemma,granite,phi,olmo}.py.
 inline void write_tiny_gguf(const std::filesystem::path& folder, const std::string& architecture,
-                            const std::filesystem::path& path, DType type = DType::kF32,
-                            const std::function<std::string(const TensorView&)>& convert = {}) {
+                            const std::filesystem::path& path,
+                            const StoreMatrix& store = stored_as_it_is) {
   const auto config = read_tiny_config(folder);
   const std::int64_t heads = config["num_attention_heads"];
   const std::int64_t kv_heads = config["num_key_value_heads"];
@@ -316,21 +325,21 @@ inline void write_tiny_gguf(const std::filesystem::path& folder, const std::stri
       architecture == "llama" || architecture == "granite" || architecture == "smollm3";
   const SafetensorsFolder weights(folder);
   if (config.contains("num_local_experts"))
-    write_experts(weights, config["num_local_experts"], out);
+    write_experts(weights, config["num_local_experts"], store, out);
   for (const auto& [name, tensor] : weights.tensors()) {
     if (!gguf_stack_name(name).empty()) continue;
-    const bool converted = tensor.rank() == 2 && convert != nullptr;
-    const float offset = is_gemma && tensor.rank() == 1 ? 1.0F : 0.0F;
-    std::string bytes = converted ? convert(tensor) : gguf_bytes(tensor, offset);
+    StoredMatrix stored =
+        tensor.rank() == 1 ? StoredMatrix{DType::kF32, gguf_bytes(tensor, is_gemma ? 1.0F : 0.0F)}
+                           : store(tensor);
     const bool is_q = name.find("q_proj.weight") != std::string::npos;
     const bool is_k = name.find("k_proj.weight") != std::string::npos;
-    if (pairs && (is_q || is_k)) bytes = paired_rows(bytes, is_q ? heads : kv_heads, tensor.dim(0));
+    if (pairs && (is_q || is_k))
+      stored.bytes = paired_rows(stored.bytes, is_q ? heads : kv_heads, tensor.dim(0));
     std::vector<std::uint64_t> ne;
     for (int i = tensor.rank() - 1; i >= 0; --i)
       ne.push_back(static_cast<std::uint64_t>(tensor.dim(i)));
-    const DType kept = tensor.rank() == 1 ? DType::kF32 : tensor.dtype;
-    out.tensor(gguf_name(name, is_gemma || architecture == "olmo2"), ne,
-               ggml_type(converted ? type : kept), bytes);
+    out.tensor(gguf_name(name, is_gemma || architecture == "olmo2"), ne, ggml_type(stored.type),
+               stored.bytes);
   }
   out.write(path);
 }
