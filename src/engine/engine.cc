@@ -63,9 +63,13 @@ std::unique_ptr<Stream> make_dry_stream(const EngineConfig& config) {
   return CpuStream::make_dry(config.num_threads);
 }
 
-/// Of activations, and of keys and values.
 DType activation_type(const EngineConfig& config) {
   return config.device.is_cpu() ? DType::kF32 : DType::kBF16;
+}
+
+/// Of keys and values.
+DType kv_type(const EngineConfig& config) {
+  return config.compute == Compute::kBf16 ? DType::kBF16 : activation_type(config);
 }
 
 /// Tokens that token_logprobs() scores at a time: bounds its logits to kScoreChunk * vocab.
@@ -122,7 +126,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                     .head_dim = static_cast<std::int32_t>(m.head_dim),
                     .num_pages = 0,
                     .page_size = config_.page_size,
-                    .dtype = activation_type(config_),
+                    .dtype = kv_type(config_),
                     .device = config_.device};
   const KvPlan plan = plan_kv_cache({.bytes_per_page = KvPool::bytes_per_page(pool),
                                      .page_size = config_.page_size,
