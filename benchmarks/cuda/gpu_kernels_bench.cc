@@ -2,8 +2,8 @@
 //
 //   build/benchmarks/gpu_kernels_bench [FILTER]     rows whose name contains FILTER
 //
-// A case is a graph of launches over different memory, more than the L2 holds, replayed a few times; the
-// time of one launch is the median replay's share. Shapes: Qwen3-0.6B.
+// A case is a graph of launches over different memory, more than the L2 holds, replayed a few
+// times; the time of one launch is the median replay's share. Shapes: Qwen3-0.6B.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -53,7 +53,8 @@ class Bench {
     stream_.synchronize();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
-    check_cuda(cudaStreamBeginCapture(stream_.handle(), cudaStreamCaptureModeThreadLocal), "capture");
+    check_cuda(cudaStreamBeginCapture(stream_.handle(), cudaStreamCaptureModeThreadLocal),
+               "capture");
     for (int i = 0; i < c.launches; ++i) c.run(i);
     check_cuda(cudaStreamEndCapture(stream_.handle(), &graph), "capture");
     check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
@@ -120,11 +121,11 @@ void products(Bench& bench, Stream& stream) {
     DType out;
   };
   ThreadPool pool(8);
-  for (const Shapes s : {Shapes{"qkv", 4096, 1024, 28, DType::kBF16},
-                         Shapes{"o", 1024, 2048, 28, DType::kBF16},
-                         Shapes{"gate_up", 6144, 1024, 28, DType::kBF16},
-                         Shapes{"down", 1024, 3072, 28, DType::kBF16},
-                         Shapes{"lm_head", 151936, 1024, 2, DType::kF32}}) {
+  for (const Shapes s :
+       {Shapes{"qkv", 4096, 1024, 28, DType::kBF16}, Shapes{"o", 1024, 2048, 28, DType::kBF16},
+        Shapes{"gate_up", 6144, 1024, 28, DType::kBF16},
+        Shapes{"down", 1024, 3072, 28, DType::kBF16},
+        Shapes{"lm_head", 151936, 1024, 2, DType::kF32}}) {
     if (!bench.wants(std::string("linear ") + s.name)) continue;
     std::vector<kernels::PackedMatrix> weights;
     for (int i = 0; i < s.copies; ++i) {
@@ -137,16 +138,16 @@ void products(Bench& bench, Stream& stream) {
     for (const std::int64_t tokens : {1, 8, 16, 64, 256}) {
       const Tensor x = random_numbers({tokens, s.cols});
       const Tensor y({tokens, s.rows}, s.out, {.device = kGpu});
-      bench.measure({.name = fmt::format("linear {} [{}, {}], {} tokens", s.name, s.rows, s.cols,
-                                         tokens),
-                     .bytes = 2.0 * static_cast<double>(s.rows * s.cols),
-                     .flops = 2.0 * static_cast<double>(s.rows * s.cols * tokens),
-                     .launches = s.copies * (s.copies == 2 ? 5 : 1),
-                     .run = [&](int i) {
-                       const kernels::PackedMatrix* const matrix =
-                           &weights[static_cast<std::size_t>(i % s.copies)];
-                       kernels::linear(x, {&matrix, 1}, {}, y, stream);
-                     }});
+      bench.measure(
+          {.name = fmt::format("linear {} [{}, {}], {} tokens", s.name, s.rows, s.cols, tokens),
+           .bytes = 2.0 * static_cast<double>(s.rows * s.cols),
+           .flops = 2.0 * static_cast<double>(s.rows * s.cols * tokens),
+           .launches = s.copies * (s.copies == 2 ? 5 : 1),
+           .run = [&](int i) {
+             const kernels::PackedMatrix* const matrix =
+                 &weights[static_cast<std::size_t>(i % s.copies)];
+             kernels::linear(x, {&matrix, 1}, {}, y, stream);
+           }});
     }
   }
 }
@@ -179,33 +180,31 @@ void attention(Bench& bench, Stream& stream, std::int32_t rows, std::int32_t key
   const Tensor workspace(
       {kernels::gpu::paged_attention_workspace_bytes(rows, kHeads, kKvHeads, kDim)}, DType::kU8,
       {.device = kGpu});
-  const double pairs = queries == 1 ? static_cast<double>(keys)
-                                    : queries * (keys - queries / 2.0);
+  const double pairs = queries == 1 ? static_cast<double>(keys) : queries * (keys - queries / 2.0);
   bench.measure({.name = name,
                  .bytes = queries == 1 ? static_cast<double>(row_bytes * rows) : 0,
                  .flops = 4.0 * rows * pairs * kHeads * kDim,
                  .launches = static_cast<int>(layers),
                  .run = [&](int i) {
                    const auto at = static_cast<std::size_t>(i);
-                   kernels::paged_attention(
-                       {.q = q,
-                        .kv = {.k = k[at].view().data,
-                               .v = v[at].view().data,
-                               .dtype = DType::kBF16,
-                               .num_heads = kKvHeads,
-                               .head_dim = kDim,
-                               .slot_stride = std::int64_t{kKvHeads} * kDim,
-                               .head_stride = kDim,
-                               .num_slots = pool[0],
-                               .page_size = kPage},
-                        .cu_seqlens_q = cu_seqlens,
-                        .cache_seqlens = cache_seqlens,
-                        .page_table = page_table,
-                        .scale = 1.0F / std::sqrt(static_cast<float>(kDim)),
-                        .max_seqlen_q = queries,
-                        .max_seqlen_k = keys,
-                        .out = out},
-                       workspace, stream);
+                   kernels::paged_attention({.q = q,
+                                             .kv = {.k = k[at].view().data,
+                                                    .v = v[at].view().data,
+                                                    .dtype = DType::kBF16,
+                                                    .num_heads = kKvHeads,
+                                                    .head_dim = kDim,
+                                                    .slot_stride = std::int64_t{kKvHeads} * kDim,
+                                                    .head_stride = kDim,
+                                                    .num_slots = pool[0],
+                                                    .page_size = kPage},
+                                             .cu_seqlens_q = cu_seqlens,
+                                             .cache_seqlens = cache_seqlens,
+                                             .page_table = page_table,
+                                             .scale = 1.0F / std::sqrt(static_cast<float>(kDim)),
+                                             .max_seqlen_q = queries,
+                                             .max_seqlen_k = keys,
+                                             .out = out},
+                                            workspace, stream);
                  }});
 }
 
@@ -214,11 +213,10 @@ void small_kernels(Bench& bench, Stream& stream) {
     const Tensor x = random_numbers({tokens, 1024});
     const Tensor residual({tokens, 1024}, DType::kF32, {.device = kGpu});
     const Tensor weight({1024}, DType::kF32, {.device = kGpu});
-    bench.measure({.name = fmt::format("fused_add_rms_norm 1024, {} tokens", tokens),
-                   .bytes = static_cast<double>(tokens) * 1024 * 12,
-                   .run = [&](int) {
-                     kernels::fused_add_rms_norm(x, residual, weight, 1e-6F, stream);
-                   }});
+    bench.measure(
+        {.name = fmt::format("fused_add_rms_norm 1024, {} tokens", tokens),
+         .bytes = static_cast<double>(tokens) * 1024 * 12,
+         .run = [&](int) { kernels::fused_add_rms_norm(x, residual, weight, 1e-6F, stream); }});
     const Tensor gate_up = random_numbers({tokens, 6144});
     const Tensor y({tokens, 3072}, DType::kBF16, {.device = kGpu});
     bench.measure({.name = fmt::format("silu_and_mul 3072, {} tokens", tokens),
@@ -244,22 +242,22 @@ void sampling(Bench& bench, Stream& stream) {
       const char* name;
       kernels::SamplingRow row;
     };
-    for (const Kind kind : {Kind{"argmax", {}}, Kind{"temperature", {.temperature = 0.6F}},
-                            Kind{"top-k 50, top-p 0.95",
-                                 {.temperature = 0.6F, .top_k = 50, .top_p = 0.95F}}}) {
+    for (const Kind kind :
+         {Kind{"argmax", {}}, Kind{"temperature", {.temperature = 0.6F}},
+          Kind{"top-k 50, top-p 0.95", {.temperature = 0.6F, .top_k = 50, .top_p = 0.95F}}}) {
       const std::vector<kernels::SamplingRow> how(static_cast<std::size_t>(rows), kind.row);
       const Buffer device_rows(how.size() * sizeof(how[0]), {.device = kGpu});
       cuda::copy_now(device_rows.data(), reinterpret_cast<const std::byte*>(how.data()),
                      device_rows.size());
-      bench.measure(
-          {.name = fmt::format("sample {}, {} rows", kind.name, rows),
-           .bytes = 4.0 * static_cast<double>(rows * kVocab),
-           .launches = 10,
-           .run = [&](int) {
-             kernels::sample(logits,
-                             reinterpret_cast<const kernels::SamplingRow*>(device_rows.data()),
-                             tokens, workspace, stream);
-           }});
+      bench.measure({.name = fmt::format("sample {}, {} rows", kind.name, rows),
+                     .bytes = 4.0 * static_cast<double>(rows * kVocab),
+                     .launches = 10,
+                     .run = [&](int) {
+                       kernels::sample(
+                           logits,
+                           reinterpret_cast<const kernels::SamplingRow*>(device_rows.data()),
+                           tokens, workspace, stream);
+                     }});
     }
   }
 }

@@ -46,7 +46,8 @@ struct LlmOptions {
       false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
   std::string served_model_name = {};  ///< empty: the file's or folder's name
 
-  /// For chats: a file with a Jinja template, or the name of one of the model's; empty: its default.
+  /// For chats: a file with a Jinja template, or the name of one of the model's; empty: its
+  /// default.
   std::string chat_template = {};
   /// A JSON object of template variables that a request's chat_template_kwargs override.
   std::string default_chat_template_kwargs = {};

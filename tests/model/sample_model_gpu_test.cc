@@ -15,8 +15,8 @@ using testing_util::ScheduledRun;
 
 class GpuSampleModelTest : public testing_util::GpuTest {};
 
-// Each step of each golden answer as a request of its own: what the engine would say after the golden
-// ids so far. Graphs, prefix cache and steps with prompts and answers mixed take part.
+// Each step of each golden answer as a request of its own: what the engine would say after the
+// golden ids so far. Graphs, prefix cache and steps with prompts and answers mixed take part.
 TEST_F(GpuSampleModelTest, GoldenIdsAreItsChoiceAlongTheGoldenAnswers) {
   const nlohmann::json golden =
       testing_util::read_json(testing_util::test_data(MINISGL_TEST_DATA) / "smollm2/golden.json");

@@ -1,9 +1,10 @@
-// Kernels that begin while the one before them ends (programmatic dependent launch, from Hopper on).
+// Kernels that begin while the one before them ends (programmatic dependent launch, from Hopper
+// on).
 //
-// A kernel that is started by launch() calls await_inputs() before it touches what an earlier kernel
-// wrote or reads; before that it may read weights. It has then seen the end of all earlier kernels,
-// as each of them has waited in its turn. Launching, blocks that leave early included, costs no time
-// of its own: measured 7 to 30 % of short kernels' time.
+// A kernel that is started by launch() calls await_inputs() before it touches what an earlier
+// kernel wrote or reads; before that it may read weights. It has then seen the end of all earlier
+// kernels, as each of them has waited in its turn. Launching, blocks that leave early included,
+// costs no time of its own: measured 7 to 30 % of short kernels' time.
 
 #pragma once
 
