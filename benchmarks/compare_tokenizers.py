@@ -30,11 +30,12 @@ import tarfile
 import unicodedata
 import venv
 
-import llama3_vocabulary
-from tokenizers_worker import byte_alphabet
-
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
+sys.path.append(str(ROOT / "tools"))
+
+import llama3_vocabulary  # noqa: E402
+
 WORKER = HERE / "tokenizers_worker.py"
 REQUIREMENTS = HERE / "tokenizers_requirements.txt"
 SOURCE = "django==5.2.19"
@@ -277,7 +278,7 @@ def main() -> int:
         print(f"{part['part']:10}{part['bytes']:>10} bytes from {part['files']} files of {SOURCE}")
     print(f"sha256 of the corpus {digest}; one thread each, {processor()}")
     if args.llama3:
-        args.folders.append(llama3_vocabulary.folder(python, args.work, byte_alphabet()))
+        args.folders.append(llama3_vocabulary.folder(python, args.work))
     results = []
     for folder in args.folders:
         print(f"  {folder.name} ...", flush=True)

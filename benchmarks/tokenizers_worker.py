@@ -14,19 +14,15 @@ import pathlib
 import sys
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
+
+from byte_level import byte_alphabet  # noqa: E402
 
 # GPT-2's pattern after a step that isolates digits, as one pattern: white space before a digit is
 # at the end of its piece, so all of it matches.
 SMOLLM2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
-
-
-def byte_alphabet() -> dict[str, int]:
-    """Character -> byte of byte-level vocabularies (GPT-2's bytes_to_unicode, reversed)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [b for b in range(256) if b not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
 class HuggingFace:

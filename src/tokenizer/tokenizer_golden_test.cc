@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <iomanip>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/huggingface.h"
+#include "tokenizer/tokenizer.h"
 
 namespace minisgl {
 namespace {
@@ -143,6 +145,44 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, TokenizerGoldenTest, testing::ValuesIn(fo
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+/// FNV-1a, 64 bits, of the ids as little-endian int32.
+std::string digest(const Ids& ids) {
+  std::uint64_t value = 0xcbf29ce484222325;
+  for (const TokenId id : ids)
+    for (int shift = 0; shift < 32; shift += 8)
+      value = (value ^ (static_cast<std::uint32_t>(id) >> shift & 0xff)) * 0x100000001b3;
+  std::ostringstream hex;
+  hex << std::hex << std::setw(16) << std::setfill('0') << value;
+  return hex.str();
+}
+
+// MINISGL_LLAMA3 names a folder with Llama 3's tokenizer.json, which is not part of this repository;
+// tests/test_llama3_tokenizer.py fetches it and runs this test.
+TEST(Llama3TokenizerTest, EncodesAndDecodesEveryTextAsTheReference) {
+  const char* folder = std::getenv("MINISGL_LLAMA3");
+  if (folder == nullptr) GTEST_SKIP() << "MINISGL_LLAMA3 is not set";
+  const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
+  const auto rows =
+      read_lines(fs::path(MINISGL_TEST_DATA) / "tokenizers" / "llama3_digests.jsonl.gz");
+  ASSERT_GT(rows.size(), 700U);
+  for (const Json& row : rows) {
+    SCOPED_TRACE(row["text"].dump().substr(0, 200));
+    const std::string text = row["text"];
+    const Ids ids = tokenizer->encode(text);
+    EXPECT_EQ(ids.size(), row["count"].get<std::size_t>());
+    EXPECT_EQ(digest(ids), row["ids"]);
+    EXPECT_EQ(digest(tokenizer->encode(text, {.add_special = true})), row["ids_add_special"]);
+    EXPECT_EQ(digest(tokenizer->encode(text, {.special_as_text = true})),
+              row["ids_special_as_text"]);
+    EXPECT_EQ(tokenizer->decode(ids, /*skip_special=*/false), row["decoded"]);
+    EXPECT_EQ(tokenizer->decode(ids, /*skip_special=*/true), row["decoded_skip_special"]);
+    IncrementalDetokenizer stream(*tokenizer, /*skip_special=*/false);
+    std::string streamed;
+    for (const TokenId id : ids) streamed += stream.push(id);
+    EXPECT_EQ(streamed + stream.flush(), row["decoded"]);
+  }
+}
 
 }  // namespace
 }  // namespace minisgl

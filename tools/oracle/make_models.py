@@ -46,66 +46,157 @@ EOS = 2
 
 
 def models():
-    from transformers import (Gemma2Config, Gemma3TextConfig, GraniteConfig, Olmo2Config, Phi3Config,
-                              SmolLM3Config)
+    from transformers import (
+        Gemma2Config,
+        Gemma3TextConfig,
+        GraniteConfig,
+        Olmo2Config,
+        Phi3Config,
+        SmolLM3Config,
+    )
 
     default = {"rope_type": "default"}
-    common = dict(vocab_size=VOCAB, max_position_embeddings=512, attention_dropout=0.0, bos_token_id=1,
-                  eos_token_id=EOS, pad_token_id=0)
+    common = {
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 512,
+        "attention_dropout": 0.0,
+        "bos_token_id": 1,
+        "eos_token_id": EOS,
+        "pad_token_id": 0,
+    }
     return {
-        "smollm3": dict(
-            config=SmolLM3Config(
-                hidden_size=48, intermediate_size=64, num_hidden_layers=5, num_attention_heads=3,
-                num_key_value_heads=1, tie_word_embeddings=True, rms_norm_eps=1e-6,
-                no_rope_layer_interval=4, no_rope_layers=[1, 1, 1, 0, 1],
-                rope_parameters=dict(rope_theta=50000.0, **default), **common),
-            mutations=[dict(no_rope_layers=[1] * 5)]),
-        "gemma3": dict(
-            config=Gemma3TextConfig(
-                hidden_size=48, intermediate_size=48, num_hidden_layers=6, num_attention_heads=2,
-                num_key_value_heads=1, head_dim=32, tie_word_embeddings=True, rms_norm_eps=1e-6,
-                query_pre_attn_scalar=12, sliding_window=16,
+        "smollm3": {
+            "config": SmolLM3Config(
+                hidden_size=48,
+                intermediate_size=64,
+                num_hidden_layers=5,
+                num_attention_heads=3,
+                num_key_value_heads=1,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-6,
+                no_rope_layer_interval=4,
+                no_rope_layers=[1, 1, 1, 0, 1],
+                rope_parameters=dict(rope_theta=50000.0, **default),
+                **common,
+            ),
+            "mutations": [{"no_rope_layers": [1] * 5}],
+        },
+        "gemma3": {
+            "config": Gemma3TextConfig(
+                hidden_size=48,
+                intermediate_size=48,
+                num_hidden_layers=6,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                head_dim=32,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-6,
+                query_pre_attn_scalar=12,
+                sliding_window=16,
                 layer_types=["sliding_attention"] * 5 + ["full_attention"],
-                rope_parameters=dict(
-                    full_attention=dict(rope_type="linear", factor=8.0, rope_theta=100000.0),
-                    sliding_attention=dict(rope_theta=1000.0, **default)), **common),
-            mutations=[dict(query_pre_attn_scalar=32), dict(sliding_window=512), dict(sliding_window=17),
-                       dict(hidden_activation="silu"), dict(layer_types=["full_attention"] * 6)]),
-        "gemma2": dict(
-            config=Gemma2Config(
-                hidden_size=48, intermediate_size=48, num_hidden_layers=4, num_attention_heads=2,
-                num_key_value_heads=1, head_dim=32, tie_word_embeddings=True, rms_norm_eps=1e-6,
-                query_pre_attn_scalar=12, sliding_window=16, attn_logit_softcapping=1.5,
-                final_logit_softcapping=2.0, rope_parameters=dict(rope_theta=10000.0, **default), **common),
-            mutations=[dict(query_pre_attn_scalar=32), dict(sliding_window=512),
-                       dict(attn_logit_softcapping=None), dict(final_logit_softcapping=None)]),
-        "phi3": dict(
-            config=Phi3Config(
-                hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=2,
-                num_key_value_heads=1, tie_word_embeddings=False, rms_norm_eps=1e-5,
-                original_max_position_embeddings=160, sliding_window=None,
-                rope_parameters=dict(
-                    rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
-                    original_max_position_embeddings=160,
-                    short_factor=[1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.75],
-                    long_factor=[1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0]),
-                **{**common, "max_position_embeddings": 640}),
-            long_length=200,  # beyond original_max_position_embeddings: the long factors
-            mutations=[dict(max_position_embeddings=160)]),
-        "granite": dict(
-            config=GraniteConfig(
-                hidden_size=64, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
-                num_key_value_heads=2, tie_word_embeddings=True, rms_norm_eps=1e-5,
-                embedding_multiplier=2.5, residual_multiplier=0.7, attention_multiplier=0.4,
-                logits_scaling=0.5, rope_parameters=dict(rope_theta=10000.0, **default), **common),
-            mutations=[dict(embedding_multiplier=1.0), dict(residual_multiplier=1.0),
-                       dict(attention_multiplier=0.25), dict(logits_scaling=1.0)]),
-        "olmo2": dict(
-            config=Olmo2Config(
-                hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=3,
-                num_key_value_heads=1, tie_word_embeddings=False, rms_norm_eps=1e-6,
-                rope_parameters=dict(rope_theta=500000.0, **default), **common),
-            mutations=[]),
+                rope_parameters={
+                    "full_attention": {
+                        "rope_type": "linear",
+                        "factor": 8.0,
+                        "rope_theta": 100000.0,
+                    },
+                    "sliding_attention": dict(rope_theta=1000.0, **default),
+                },
+                **common,
+            ),
+            "mutations": [
+                {"query_pre_attn_scalar": 32},
+                {"sliding_window": 512},
+                {"sliding_window": 17},
+                {"hidden_activation": "silu"},
+                {"layer_types": ["full_attention"] * 6},
+            ],
+        },
+        "gemma2": {
+            "config": Gemma2Config(
+                hidden_size=48,
+                intermediate_size=48,
+                num_hidden_layers=4,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                head_dim=32,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-6,
+                query_pre_attn_scalar=12,
+                sliding_window=16,
+                attn_logit_softcapping=1.5,
+                final_logit_softcapping=2.0,
+                rope_parameters=dict(rope_theta=10000.0, **default),
+                **common,
+            ),
+            "mutations": [
+                {"query_pre_attn_scalar": 32},
+                {"sliding_window": 512},
+                {"attn_logit_softcapping": None},
+                {"final_logit_softcapping": None},
+            ],
+        },
+        "phi3": {
+            "config": Phi3Config(
+                hidden_size=48,
+                intermediate_size=64,
+                num_hidden_layers=3,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                tie_word_embeddings=False,
+                rms_norm_eps=1e-5,
+                original_max_position_embeddings=160,
+                sliding_window=None,
+                rope_parameters={
+                    "rope_type": "longrope",
+                    "rope_theta": 10000.0,
+                    "partial_rotary_factor": 0.75,
+                    "original_max_position_embeddings": 160,
+                    "short_factor": [1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.75],
+                    "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0],
+                },
+                **{**common, "max_position_embeddings": 640},
+            ),
+            "long_length": 200,  # beyond original_max_position_embeddings: the long factors
+            "mutations": [{"max_position_embeddings": 160}],
+        },
+        "granite": {
+            "config": GraniteConfig(
+                hidden_size=64,
+                intermediate_size=64,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                tie_word_embeddings=True,
+                rms_norm_eps=1e-5,
+                embedding_multiplier=2.5,
+                residual_multiplier=0.7,
+                attention_multiplier=0.4,
+                logits_scaling=0.5,
+                rope_parameters=dict(rope_theta=10000.0, **default),
+                **common,
+            ),
+            "mutations": [
+                {"embedding_multiplier": 1.0},
+                {"residual_multiplier": 1.0},
+                {"attention_multiplier": 0.25},
+                {"logits_scaling": 1.0},
+            ],
+        },
+        "olmo2": {
+            "config": Olmo2Config(
+                hidden_size=48,
+                intermediate_size=64,
+                num_hidden_layers=3,
+                num_attention_heads=3,
+                num_key_value_heads=1,
+                tie_word_embeddings=False,
+                rms_norm_eps=1e-6,
+                rope_parameters=dict(rope_theta=500000.0, **default),
+                **common,
+            ),
+            "mutations": [],
+        },
     }
 
 
@@ -142,7 +233,9 @@ def published_spelling(config):
     if "partial_rotary_factor" in rope:
         c["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     rope.pop("original_max_position_embeddings", None)  # of phi3: is in the outer object too
-    c["rope_scaling"] = None if kind == "default" else {"type" if kind == "longrope" else "rope_type": kind, **rope}
+    c["rope_scaling"] = (
+        None if kind == "default" else {"type" if kind == "longrope" else "rope_type": kind, **rope}
+    )
     c["torch_dtype"] = c.pop("dtype")
     c.pop("transformers_version", None)
     return c
@@ -168,10 +261,12 @@ def greedy_full(model, ids, count):
     """The same for one prompt without a cache: the whole sequence is computed again at each step."""
     sequence, margins = list(ids), []
     for _ in range(count):
-        values, best = model(torch.tensor([sequence]), use_cache=False).logits[0, -1].float().topk(2)
+        values, best = (
+            model(torch.tensor([sequence]), use_cache=False).logits[0, -1].float().topk(2)
+        )
         margins.append(float(values[0] - values[1]))
         sequence.append(int(best[0]))
-    return sequence[len(ids):], margins
+    return sequence[len(ids) :], margins
 
 
 def pick_prompt(model, narrow, length, generator):
@@ -188,8 +283,10 @@ def pick_prompt(model, narrow, length, generator):
             (varied if len(set(continuation)) >= 8 else loops).append(entry)
     best = sorted(varied or loops, key=lambda entry: -entry[0])[:NUM_KEPT]
     assert best, f"no prompt of {length} tokens goes on without the end token"
-    narrowed = greedy_batch(narrow, torch.tensor([entry[1] for entry in best]), NUM_GREEDY)[0].tolist()
-    agreed = [entry for entry, tokens in zip(best, narrowed) if tokens == entry[2]]
+    narrowed = greedy_batch(narrow, torch.tensor([entry[1] for entry in best]), NUM_GREEDY)[
+        0
+    ].tolist()
+    agreed = [entry for entry, tokens in zip(best, narrowed, strict=True) if tokens == entry[2]]
     return (agreed or best)[0][1]
 
 
@@ -203,13 +300,18 @@ def golden_of(model, ids):
     values, best = last.topk(10)
     logprobs = torch.log_softmax(logits.double(), -1)
     tokens, margins = greedy_full(model, ids, NUM_GREEDY)
-    assert greedy_batch(model, torch.tensor([ids]), NUM_GREEDY)[0][0].tolist() == tokens, "the cache matters"
+    assert greedy_batch(model, torch.tensor([ids]), NUM_GREEDY)[0][0].tolist() == tokens, (
+        "the cache matters"
+    )
     return {
-        "len": len(ids), "ids": ids,
-        "top10": [[int(i), rounded(float(v))] for i, v in zip(best, values)],
+        "len": len(ids),
+        "ids": ids,
+        "top10": [[int(i), rounded(float(v))] for i, v in zip(best, values, strict=True)],
         "logits_std": rounded(float(last.std())),
         "token_logprobs": [rounded(float(logprobs[i, ids[i + 1]])) for i in range(len(ids) - 1)],
-        "greedy": tokens, "greedy_margins": [rounded(m) for m in margins], "min_margin": rounded(min(margins)),
+        "greedy": tokens,
+        "greedy_margins": [rounded(m) for m in margins],
+        "min_margin": rounded(min(margins)),
     }
 
 
@@ -221,14 +323,19 @@ def intermediates(model, ids):
         def hook(_module, _inputs, output):
             value = output[0] if isinstance(output, tuple) else output
             captured[name] = value.float().reshape(len(ids), -1).contiguous().numpy()
+
         return hook
 
-    handles = [model.model.embed_tokens.register_forward_hook(keep("embed")),
-               model.model.norm.register_forward_hook(keep("final_norm"))]
+    handles = [
+        model.model.embed_tokens.register_forward_hook(keep("embed")),
+        model.model.norm.register_forward_hook(keep("final_norm")),
+    ]
     for i, layer in enumerate(model.model.layers):
-        handles += [layer.register_forward_hook(keep(f"layer{i}")),
-                    layer.self_attn.register_forward_hook(keep(f"layer{i}.attn")),
-                    layer.mlp.register_forward_hook(keep(f"layer{i}.mlp"))]
+        handles += [
+            layer.register_forward_hook(keep(f"layer{i}")),
+            layer.self_attn.register_forward_hook(keep(f"layer{i}.attn")),
+            layer.mlp.register_forward_hook(keep(f"layer{i}.mlp")),
+        ]
     captured["logits"] = model(torch.tensor([ids]), use_cache=False).logits[0].float().numpy()
     for handle in handles:
         handle.remove()
@@ -236,7 +343,9 @@ def intermediates(model, ids):
 
 
 def load(folder, dtype=torch.float32):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation="eager"
+    ).eval()
 
 
 def check_mutations(name, folder, entry, ids):
@@ -245,10 +354,17 @@ def check_mutations(name, folder, entry, ids):
         config = AutoConfig.from_pretrained(folder)
         for key, value in mutation.items():
             setattr(config, key, value)
-        other = AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float32,
-                                                     attn_implementation="eager").eval()
-        moved = float((other(torch.tensor([ids]), use_cache=False).logits[0, -1] - want).abs().max() / want.std())
-        print(f"  {name}: with {mutation} the logits move by {moved:.3f} standard deviations", flush=True)
+        other = AutoModelForCausalLM.from_pretrained(
+            folder, config=config, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+        moved = float(
+            (other(torch.tensor([ids]), use_cache=False).logits[0, -1] - want).abs().max()
+            / want.std()
+        )
+        print(
+            f"  {name}: with {mutation} the logits move by {moved:.3f} standard deviations",
+            flush=True,
+        )
         assert moved > 0.02, mutation
 
 
@@ -279,8 +395,14 @@ def make(name, entry, folder):
     generator = torch.Generator().manual_seed(seed + 7)
     prompts = [pick_prompt(model, narrow, length, generator) for length in LENGTHS]
     rows = [golden_of(model, ids) for ids in prompts]
-    golden = {"model": name, "seed": seed, "compute": "float32, eager attention, weights upcast from bfloat16",
-              "transformers": transformers.__version__, "torch": torch.__version__, "prompts": rows}
+    golden = {
+        "model": name,
+        "seed": seed,
+        "compute": "float32, eager attention, weights upcast from bfloat16",
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "prompts": rows,
+    }
     if "long_length" in entry:
         ids = pick_prompt(model, narrow, entry["long_length"], generator)
         golden["long_prompts"] = [golden_of(model, ids)]
@@ -292,12 +414,21 @@ def make(name, entry, folder):
     check_published(folder, prompts[-1])
     check_mutations(name, folder, entry, prompts[-1])
     for file in (folder / "model.safetensors", folder / "golden.safetensors"):
-        with open(f"{file}.gz", "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as out:
+        with (
+            pathlib.Path(f"{file}.gz").open("wb") as raw,
+            gzip.GzipFile("", "wb", 9, raw, mtime=0) as out,
+        ):
             out.write(file.read_bytes())
         file.unlink()
-    print(name, sum(p.numel() for p in model.parameters()), "parameters, smallest margins / std",
-          [f"{row['min_margin'] / row['logits_std']:.3f}" for row in rows], "distinct",
-          [len(set(row["greedy"])) for row in rows], flush=True)
+    print(
+        name,
+        sum(p.numel() for p in model.parameters()),
+        "parameters, smallest margins / std",
+        [f"{row['min_margin'] / row['logits_std']:.3f}" for row in rows],
+        "distinct",
+        [len(set(row["greedy"])) for row in rows],
+        flush=True,
+    )
 
 
 def compact(text, key):
@@ -309,7 +440,11 @@ def compact(text, key):
         while depth:
             depth += {"[": 1, "]": -1}.get(text[end], 0)
             end += 1
-        out += [text[at:begin], f'"{key}": ', json.dumps(json.loads(text[begin + len(opening) - 1:end]))]
+        out += [
+            text[at:begin],
+            f'"{key}": ',
+            json.dumps(json.loads(text[begin + len(opening) - 1 : end])),
+        ]
         at = end
     return "".join(out) + text[at:]
 

@@ -26,20 +26,20 @@ NUM_GREEDY = 32
 NUM_CANDIDATES = 48
 WINDOW = 16
 
-BASE = dict(
-    vocab_size=256,
-    hidden_size=32,
-    intermediate_size=48,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=16,
-    max_position_embeddings=256,
-    attention_dropout=0.0,
-    bos_token_id=None,
-    eos_token_id=None,
-    pad_token_id=None,
-    rope_parameters=dict(rope_type="default", rope_theta=10000.0),
-)
+BASE = {
+    "vocab_size": 256,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "attention_dropout": 0.0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+}
 MODELS = {
     "mistral-window": MistralConfig(num_hidden_layers=3, sliding_window=WINDOW, **BASE),
     "qwen3-windows": Qwen3Config(
@@ -115,7 +115,9 @@ def golden_prompt(model, length, generator):
     return {
         "len": length,
         "ids": ids,
-        "top10": [[int(i), round(float(v), 6)] for i, v in zip(top.indices, top.values)],
+        "top10": [
+            [int(i), round(float(v), 6)] for i, v in zip(top.indices, top.values, strict=True)
+        ],
         "token_logprobs": [round(float(logprobs[i, ids[i + 1]]), 6) for i in range(length - 1)],
         "greedy": tokens[best].tolist(),
         "greedy_margins": [round(float(m), 6) for m in margins[best]],
@@ -134,7 +136,9 @@ def make(name, config, folder, seed):
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(seed + 1)
     prompts = [golden_prompt(model, length, generator) for length in LENGTHS]
-    (folder / "golden.json").write_text(json.dumps({"model": name, "prompts": prompts}, separators=(",", ":")) + "\n")
+    (folder / "golden.json").write_text(
+        json.dumps({"model": name, "prompts": prompts}, separators=(",", ":")) + "\n"
+    )
     print(name, [min(p["greedy_margins"]) for p in prompts])
 
 
@@ -142,7 +146,7 @@ def make_dynamic(folder):
     """Log-probabilities of a window twice as long as the context, with dynamic rotary scaling."""
     config = AutoConfig.from_pretrained(folder)
     config.max_position_embeddings = 64
-    config.rope_parameters = dict(rope_type="dynamic", factor=2.0, rope_theta=10000.0)
+    config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     model = AutoModelForCausalLM.from_pretrained(
         folder, config=config, dtype=torch.float32, attn_implementation="eager"
     ).eval()

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import pathlib
 import subprocess
 import sys
 import zipfile
+
+from byte_level import byte_alphabet
 
 PACKAGE = "llama-models==0.3.0"
 WHEEL = "llama_models-0.3.0-py3-none-any.whl"
@@ -21,7 +24,18 @@ PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-BEGIN = {"id": 128000, "content": "<|begin_of_text|>"}
+BEGIN = "<|begin_of_text|>"
+# Ids from 128000 on; all others up to 128255 are "<|reserved_special_token_N|>" in their order.
+SPECIAL = {
+    0: BEGIN,
+    1: "<|end_of_text|>",
+    4: "<|finetune_right_pad_id|>",
+    6: "<|start_header_id|>",
+    7: "<|end_header_id|>",
+    8: "<|eom_id|>",
+    9: "<|eot_id|>",
+    10: "<|python_tag|>",
+}
 FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
@@ -42,12 +56,20 @@ def merges_of(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
     return merges
 
 
-def folder(python: pathlib.Path, work: pathlib.Path, alphabet: dict[str, int]) -> pathlib.Path:
-    """The folder with the tokenizer.json; makes it when it is not there. `alphabet`: character ->
-    byte of byte-level vocabularies."""
+def added_tokens() -> list[dict]:
+    names = (f"<|reserved_special_token_{n}|>" for n in itertools.count())
+    contents = [SPECIAL.get(i) or next(names) for i in range(256)]
+    return [
+        {"id": 128000 + i, "content": c, **FLAGS, "special": True} for i, c in enumerate(contents)
+    ]
+
+
+def folder(python: pathlib.Path, work: pathlib.Path) -> pathlib.Path:
+    """The folder with the tokenizer.json; makes it when it is not there."""
     target = work / "llama3"
     if (target / "tokenizer.json").exists():
         return target
+    work.mkdir(parents=True, exist_ok=True)
     wheel = work / WHEEL
     if not wheel.exists():
         pip = [python, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", work, PACKAGE]
@@ -57,19 +79,27 @@ def folder(python: pathlib.Path, work: pathlib.Path, alphabet: dict[str, int]) -
         sys.exit(f"{wheel} has the sha256 {found}; {SHA256} is expected")
     with zipfile.ZipFile(wheel) as archive:
         ranks = ranks_of(archive.read("llama_models/llama3/tokenizer.model"))
-    character = {byte: c for c, byte in alphabet.items()}
+    character = {byte: c for c, byte in byte_alphabet().items()}
     spell = lambda token: "".join(character[byte] for byte in token)  # noqa: E731
     split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated"}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     model = {
         "version": "1.0",
-        "added_tokens": [{**BEGIN, **FLAGS, "special": True}],
+        "added_tokens": added_tokens(),
         "normalizer": None,
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [{**split, "invert": False}, {**byte_level, "use_regex": False}],
         },
-        "post_processor": None,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": BEGIN, "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+            ],
+            "pair": [],
+            "special_tokens": {BEGIN: {"id": BEGIN, "ids": [128000], "tokens": [BEGIN]}},
+        },
         "decoder": {**byte_level, "use_regex": True},
         "model": {
             "type": "BPE",
