@@ -18,8 +18,8 @@ namespace minisgl::kernels::gpu {
 namespace {
 
 constexpr int kMaxSplits = 32;
-/// Blocks that fill a GPU of 132 multiprocessors three times, with three at once on each.
-constexpr std::int64_t kWantedBlocks = 1188;
+/// Blocks that fill a GPU of 132 multiprocessors twice, with three at once on each.
+constexpr std::int64_t kWantedBlocks = 792;
 
 /// A part of one query head's output: weights relative to max, in base 2.
 template <int kDim>
@@ -246,6 +246,7 @@ AttentionArgs attention_args(const PagedAttentionArgs& args) {
         " heads, which is no multiple of the ", args.kv.num_heads, " KV heads");
   check(args.kv.dtype == DType::kBF16 || args.kv.dtype == DType::kF32,
         "keys and values on a GPU must be bf16 or f32, not ", name(args.kv.dtype));
+  check(args.scale > 0, "attention needs a positive scale, not ", args.scale);
   check(args.kv.head_dim % 8 == 0 && args.kv.head_dim <= 256,
         "head_dim must be a multiple of 8 up to 256, not ", args.kv.head_dim);
   check_tensor(args.cache_seqlens, {-1}, DType::kI32, "cache_seqlens");

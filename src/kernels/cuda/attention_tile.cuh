@@ -75,6 +75,13 @@ __device__ inline std::uint32_t packed(float low, float high) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
+/// 2^x as the special function unit computes it; 0 for -inf.
+__device__ inline float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 /// The keys [begin, end) that a row sees.
 struct Visible {
   int begin, end;
@@ -183,8 +190,13 @@ class WarpRows {
         multiply(scores[2 * n + 1], q_[i], b[2], b[3]);
       }
     }
-    scale(scores, key, low, high, args, lane);
-    float best[2] = {max_[0], max_[1]};
+    if (args.softcap != 0) cap(scores, args);
+    if (key < max(low.begin, high.begin) || key + kKeys > min(low.end, high.end))
+      mask(scores, key, low, high, lane);
+    // Scores are scaled, to base 2, where they are used: one multiplication and subtraction in one.
+    constexpr float kLog2E = 1.4426950408889634F;
+    const float scale = args.scale * kLog2E;
+    float best[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
       best[0] = fmaxf(best[0], fmaxf(scores[n][0], scores[n][1]));
@@ -196,8 +208,9 @@ class WarpRows {
     for (int r = 0; r < 2; ++r) {
       best[r] = fmaxf(best[r], __shfl_xor_sync(~0U, best[r], 1));
       best[r] = fmaxf(best[r], __shfl_xor_sync(~0U, best[r], 2));
+      best[r] = fmaxf(max_[r], best[r] * scale);
       base[r] = best[r] == -INFINITY ? 0.0F : best[r];  // nothing seen so far
-      factor[r] = exp2f(max_[r] - base[r]);
+      factor[r] = exp2_fast(max_[r] - base[r]);
       max_[r] = best[r];
       sum_[r] *= factor[r];
     }
@@ -205,7 +218,7 @@ class WarpRows {
     for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        scores[n][j] = exp2f(scores[n][j] - base[j / 2]);
+        scores[n][j] = exp2_fast(fmaf(scores[n][j], scale, -base[j / 2]));
         sum_[j / 2] += scores[n][j];
       }
 #pragma unroll
@@ -252,22 +265,25 @@ class WarpRows {
   }
 
  private:
-  /// Products to scores in base 2; -inf for keys that are not seen.
-  __device__ void scale(float (&scores)[kKeys / 8][4], int key, Visible low, Visible high,
-                        const AttentionArgs& args, int lane) const {
-    constexpr float kLog2E = 1.4426950408889634F;
-    const float factor = args.scale * kLog2E;
+  /// Products become what, scaled, is the capped score.
+  __device__ void cap(float (&scores)[kKeys / 8][4], const AttentionArgs& args) const {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) scores[n][j] = args.capped(scores[n][j]) / args.scale;
+  }
+
+  /// -inf for keys that are not seen.
+  __device__ void mask(float (&scores)[kKeys / 8][4], int key, Visible low, Visible high,
+                       int lane) const {
     const int t = lane % 4;
-    const bool all = key >= max(low.begin, high.begin) && key + kKeys <= min(low.end, high.end);
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const Visible& visible = j < 2 ? low : high;
         const int at = key + 8 * n + 2 * t + j % 2;
-        const float score =
-            args.softcap == 0 ? scores[n][j] * factor : args.capped(scores[n][j]) * kLog2E;
-        scores[n][j] = all || (at >= visible.begin && at < visible.end) ? score : -INFINITY;
+        if (at < visible.begin || at >= visible.end) scores[n][j] = -INFINITY;
       }
   }
 

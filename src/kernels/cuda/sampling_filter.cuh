@@ -69,6 +69,7 @@ class FilteredRow {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     for (int chunk = warp; chunk < kRowThreads; chunk += kRowThreads / 32) {
       std::uint64_t sum = 0;
+#pragma unroll 4
       for (int i = lane; i < each; i += 32) sum += units_at(chunk * each + i);
       for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0U, sum, d);
       if (lane == 0) sums[chunk] = sum;
@@ -84,16 +85,16 @@ class FilteredRow {
     }
     const std::uint64_t target = __umul64hi(sums[kRowThreads - 1], std::uint64_t{bits} << 32);
     const std::uint64_t before = threadIdx.x == 0 ? 0 : sums[threadIdx.x - 1];
+    __shared__ std::uint64_t left_in_chunk;
     if (before <= target && target < sums[threadIdx.x]) {
-      std::uint64_t left = target - before;
-      for (int i = 0; i < each; ++i) {
-        const std::uint64_t here = units_at(static_cast<int>(threadIdx.x) * each + i);
-        if (left < here) {
-          found = static_cast<int>(threadIdx.x) * each + i;
-          break;
-        }
-        left -= here;
-      }
+      found = static_cast<int>(threadIdx.x) * each;
+      left_in_chunk = target - before;
+    }
+    __syncthreads();
+    if (found >= 0 && warp == 0) {
+      const int id = locate_in_chunk(found, each, left_in_chunk, lane);
+      __syncwarp();
+      if (lane == 0) found = id;
     }
     __syncthreads();
     return found;
@@ -125,13 +126,37 @@ class FilteredRow {
     return kept(x, weight, id) ? to_units(weight) : 0;
   }
 
+  /// A warp: the token at `left` of the units of the tokens first .. first + count.
+  __device__ int locate_in_chunk(int first, int count, std::uint64_t left, int lane) const {
+    for (int begin = 0; begin < count; begin += 32) {
+      std::uint64_t sum = begin + lane < count ? units_at(first + begin + lane) : std::uint64_t{0};
+      for (int d = 1; d < 32; d *= 2) {  // sums up to and with each lane
+        const std::uint64_t lower = __shfl_up_sync(~0U, sum, d);
+        if (lane >= d) sum += lower;
+      }
+      const unsigned reached = __ballot_sync(~0U, left < sum);
+      if (reached != 0) return first + begin + __ffs(static_cast<int>(reached)) - 1;
+      left -= __shfl_sync(~0U, sum, 31);
+    }
+    return -1;  // not reached: the chunk was chosen because its sum is larger than `left`
+  }
+
   /// visit(x, weight) for every token that is kept.
   template <class Visit>
   __device__ void for_each(const Visit& visit) const {
-    for (int id = static_cast<int>(threadIdx.x); id < vocab_; id += kRowThreads) {
-      const float x = logits_[id];
-      const float weight = weight_of(x);
-      if (kept(x, weight, id)) visit(x, weight);
+    constexpr int kAhead = 8;  // loads in flight: a row is read many times, from the L2
+    for (int begin = static_cast<int>(threadIdx.x); begin < vocab_; begin += kAhead * kRowThreads) {
+      float x[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int id = begin + i * kRowThreads;
+        x[i] = id < vocab_ ? logits_[id] : -INFINITY;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const float weight = weight_of(x[i]);  // 0 beyond the end
+        if (kept(x[i], weight, begin + i * kRowThreads)) visit(x[i], weight);
+      }
     }
   }
 
