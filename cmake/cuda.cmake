@@ -42,6 +42,8 @@ if(MINISGL_HAS_CUDA)
   if(MINISGL_CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${MINISGL_CCACHE})
   endif()
+  # So that programs run from a folder with copies of their libraries (scripts/package_gpu).
+  set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
   # Each compiler of device code may take some gigabytes.
   set_property(GLOBAL APPEND PROPERTY JOB_POOLS cuda=2)
   message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${MINISGL_CUDA_ARCHITECTURES}")

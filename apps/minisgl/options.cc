@@ -64,6 +64,10 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
   static constexpr std::string_view kDtypes[] = {"auto", "float32", "float16", "bfloat16"};
   static constexpr std::string_view kGenerationConfigs[] = {"auto", "none"};
   const std::vector<CLI::Option*> options{
+      app.add_option("--device", o.device,
+                     "Where the model runs: auto (a GPU if there is one), cpu, cuda, cuda:N")
+          ->type_name("NAME")
+          ->capture_default_str(),
       count(
           app.add_option("--threads", o.num_threads, "Compute threads; 0: one for each processor"),
           true),

@@ -15,7 +15,10 @@ namespace minisgl {
 
 /// What can be chosen when a model is loaded. The defaults suit a CPU.
 struct LlmOptions {
-  std::string model;    ///< a GGUF file, a Hugging Face folder, or "org/name"
+  std::string model;  ///< a GGUF file, a Hugging Face folder, or "org/name"
+  /// "cpu", "cuda" (the first GPU), "cuda:1", ...; "auto": a GPU if there is one. A GPU computes in
+  /// bf16, whatever `compute` says.
+  std::string device = "auto";
   int num_threads = 0;  ///< 0: one for each processor that the process may use
   /// "exact": activations and KV cache are f32. "bf16": what enters a product with weights is
   /// rounded to bfloat16, and the KV cache is bfloat16.
@@ -43,7 +46,8 @@ struct LlmOptions {
       false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
   std::string served_model_name = {};  ///< empty: the file's or folder's name
 
-  /// For chats: a file with a Jinja template, or the name of one of the model's; empty: its default.
+  /// For chats: a file with a Jinja template, or the name of one of the model's; empty: its
+  /// default.
   std::string chat_template = {};
   /// A JSON object of template variables that a request's chat_template_kwargs override.
   std::string default_chat_template_kwargs = {};

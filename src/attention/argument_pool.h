@@ -19,7 +19,7 @@ namespace minisgl {
 class ArgumentBlock {
  public:
   ArgumentBlock(std::int64_t capacity, Device device)
-      : staging_({capacity}, DType::kI32, {.lazy = true}),
+      : staging_({capacity}, DType::kI32, {.lazy = true, .pinned_for = device}),
         memory_({capacity}, DType::kI32, {.device = device, .lazy = true}) {}
 
   struct Array {

@@ -4,6 +4,8 @@
 #include "attention/lengths.h"
 #include "base/math.h"
 #include "kernels/attention.h"
+#include "kernels/cuda/attention.h"
+#include "tensor/cuda/build.h"
 
 namespace minisgl {
 namespace {
@@ -62,6 +64,16 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
   return metadata;
 }
 
+std::int64_t FaBackend::workspace_bytes(std::int64_t num_tokens, Stream& stream) const {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu())
+      return kernels::gpu::paged_attention_workspace_bytes(shape_.max_rows, shape_.num_heads,
+                                                           shape_.num_kv_heads, shape_.head_dim);
+  return kernels::paged_attention_workspace_bytes(num_tokens, shape_.num_heads, shape_.head_dim,
+                                                  shape_.max_seq_len_tokens,
+                                                  as_cpu(stream).num_threads());
+}
+
 void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
   const auto& metadata = metadata_of<FaMetadata>(ctx.metadata, name());
   const KvView kv = ctx.kv.layer(layer);
@@ -70,10 +82,8 @@ void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwar
   const ScratchScope scope(ctx.scratch);
   // Sized for the longest sequence there may be, so that a dry step of the largest batch plans for
   // all.
-  const std::int64_t bytes = kernels::paged_attention_workspace_bytes(
-      q.dim(0), shape_.num_heads, shape_.head_dim, shape_.max_seq_len_tokens,
-      as_cpu(ctx.stream).num_threads());
-  const TensorView workspace = ctx.scratch.alloc({bytes}, DType::kU8);
+  const TensorView workspace =
+      ctx.scratch.alloc({workspace_bytes(q.dim(0), ctx.stream)}, DType::kU8);
   kernels::paged_attention({.q = q,
                             .kv = kv,
                             .cu_seqlens_q = metadata.cu_seqlens_q,

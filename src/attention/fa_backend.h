@@ -67,6 +67,7 @@ class FaBackend final : public AttentionBackend {
     Tensor page_table;     // [max_rows, ceil(max_seq_len_tokens / page_size)] i32
     std::map<std::int32_t, FaMetadata> metadata;  // by number of rows
   };
+  std::int64_t workspace_bytes(std::int64_t num_tokens, Stream& stream) const;
   const FaMetadata& captured_metadata(std::int32_t batch_size) const;
 
   AttentionShape shape_;

@@ -5,7 +5,9 @@
 
 #include "attention/arguments.h"
 #include "attention/lengths.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/ref/reference.h"
+#include "tensor/cuda/build.h"
 
 namespace minisgl {
 
@@ -52,6 +54,8 @@ void RefBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwa
                                    .max_seqlen_k = metadata.max_seqlen_k,
                                    .out = out};
   args.kv.page_size = 1;
+  if constexpr (cuda::kBuilt)
+    if (!ctx.stream.device().is_cpu()) return kernels::gpu::paged_attention_plain(args, ctx.stream);
   kernels::check_paged_attention(args);
   const ScratchScope scope(ctx.scratch);
   const TensorView workspace = ctx.scratch.alloc({2, shape_.head_dim}, DType::kF32);

@@ -29,6 +29,8 @@ struct ForwardContext {
   const AttentionMetadata* metadata = nullptr;
   KvCacheView kv = {};
   Compute compute = Compute::kExact;
+  /// Type of what layers pass on to each other; the residual stream and logits are f32 always.
+  DType activations = DType::kF32;
 };
 
 }  // namespace minisgl

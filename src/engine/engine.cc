@@ -6,11 +6,13 @@
 
 #include "base/log.h"
 #include "base/math.h"
+#include "engine/cuda/cuda_graph.h"
 #include "engine/forward_scope.h"
 #include "engine/graph_sizes.h"
 #include "engine/memory_plan.h"
 #include "kernels/gather.h"
 #include "kernels/sampling.h"
+#include "tensor/cuda/device.h"
 
 namespace minisgl {
 namespace {
@@ -25,8 +27,8 @@ struct StepArrays {
   std::int64_t bytes = 0;                     // of all of them
 };
 
-StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples,
-                   std::int64_t decode) {
+StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples, std::int64_t decode,
+                   Device device = kCpu) {
   constexpr std::int64_t kAlignment = 64;
   StepArrays arrays;
   const auto place = [&](std::int64_t bytes) {
@@ -35,7 +37,7 @@ StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples,
     return at;
   };
   const auto ints = [&](std::int64_t count) {
-    return TensorView(place(count * 4), {count}, DType::kI32);
+    return TensorView(place(count * 4), {count}, DType::kI32, device);
   };
   arrays.token_ids = ints(tokens);
   arrays.positions = ints(tokens);
@@ -46,6 +48,28 @@ StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples,
   arrays.sampling = reinterpret_cast<kernels::SamplingRow*>(
       place(samples * static_cast<std::int64_t>(sizeof(kernels::SamplingRow))));
   return arrays;
+}
+
+std::unique_ptr<Stream> make_stream(const EngineConfig& config) {
+  if constexpr (cuda::kBuilt)
+    if (!config.device.is_cpu()) return cuda::make_stream(config.device);
+  check(config.device.is_cpu(), "this build has no code for ", to_string(config.device));
+  return std::make_unique<CpuStream>(config.num_threads);
+}
+
+std::unique_ptr<Stream> make_dry_stream(const EngineConfig& config) {
+  if constexpr (cuda::kBuilt)
+    if (!config.device.is_cpu()) return cuda::make_dry_stream(config.device);
+  return CpuStream::make_dry(config.num_threads);
+}
+
+DType activation_type(const EngineConfig& config) {
+  return config.device.is_cpu() ? DType::kF32 : DType::kBF16;
+}
+
+/// Of keys and values.
+DType kv_type(const EngineConfig& config) {
+  return config.compute == Compute::kBf16 ? DType::kBF16 : activation_type(config);
 }
 
 /// Tokens that token_logprobs() scores at a time: bounds its logits to kScoreChunk * vocab.
@@ -63,10 +87,10 @@ double log_probability(const float* logits, std::int64_t vocab, TokenId target) 
 
 struct Engine::Slot {
   Slot(std::int64_t max_tokens, std::int64_t max_samples, Stream& stream)
-      : host(block_bytes(max_tokens, max_samples)),
-        device(block_bytes(max_tokens, max_samples)),
-        host_tokens({max_samples}, DType::kI32),
-        device_tokens({max_samples}, DType::kI32),
+      : host(block_bytes(max_tokens, max_samples), {.pinned_for = stream.device()}),
+        device(block_bytes(max_tokens, max_samples), {.device = stream.device()}),
+        host_tokens({max_samples}, DType::kI32, {.pinned_for = stream.device()}),
+        device_tokens({max_samples}, DType::kI32, {.device = stream.device()}),
         done(stream.make_event()) {}
 
   static std::size_t block_bytes(std::int64_t max_tokens, std::int64_t max_samples) {
@@ -85,6 +109,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
     : model_(std::move(model)), config_(std::move(config)) {
   const ModelConfig& m = model_->config();
   if (config_.num_threads <= 0) config_.num_threads = available_processors();
+  if (!config_.device.is_cpu()) config_.compute = Compute::kExact;  // of products: bf16 as they are
   check(config_.page_size >= 1, "--page-size must be at least 1");
   check(config_.max_running_requests >= 1, "--max-running-requests must be at least 1");
   check(config_.prefill_budget_tokens >= 1, "--max-prefill-length must be at least 1");
@@ -101,13 +126,13 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                     .head_dim = static_cast<std::int32_t>(m.head_dim),
                     .num_pages = 0,
                     .page_size = config_.page_size,
-                    .dtype = config_.compute == Compute::kBf16 ? DType::kBF16 : DType::kF32,
-                    .device = kCpu};
+                    .dtype = kv_type(config_),
+                    .device = config_.device};
   const KvPlan plan = plan_kv_cache({.bytes_per_page = KvPool::bytes_per_page(pool),
                                      .page_size = config_.page_size,
                                      .max_rows = config_.max_running_requests,
                                      .max_seq_len = static_cast<std::int32_t>(context),
-                                     .available_bytes = available_memory_bytes(),
+                                     .available_bytes = available_memory_bytes(config_.device),
                                      .memory_ratio = config_.memory_ratio,
                                      .num_pages_override = config_.num_pages});
   limits_ = {.num_pages = plan.num_pages,
@@ -131,19 +156,22 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                        .page_size = config_.page_size,
                                        .max_seq_len_tokens = limits_.max_seq_len,
                                        .max_rows = max_rows_,
-                                       .device = kCpu,
+                                       .device = config_.device,
                                        .softcap = static_cast<float>(m.attention_softcap),
                                        .layer_windows = m.layer_windows});
-  stream_ = std::make_unique<CpuStream>(config_.num_threads);
-  scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes());
-  logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32, {.lazy = true});
-  last_tokens_ = Tensor({limits_.max_rows + 1}, DType::kI32);
+  stream_ = make_stream(config_);
+  scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes(), config_.device);
+  logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32,
+                   {.device = config_.device, .lazy = true});
+  last_tokens_ = Tensor({limits_.max_rows + 1}, DType::kI32, {.device = config_.device});
   for (auto& slot : slots_) slot = std::make_unique<Slot>(max_tokens_, limits_.max_rows, *stream_);
-  context_ = std::make_unique<ForwardContext>(ForwardContext{.stream = *stream_,
-                                                             .scratch = *scratch_,
-                                                             .attention = *attention_,
-                                                             .kv = kv_pool_->view(),
-                                                             .compute = config_.compute});
+  context_ =
+      std::make_unique<ForwardContext>(ForwardContext{.stream = *stream_,
+                                                      .scratch = *scratch_,
+                                                      .attention = *attention_,
+                                                      .kv = kv_pool_->view(),
+                                                      .compute = config_.compute,
+                                                      .activations = activation_type(config_)});
   capture_graphs();
 }
 
@@ -161,18 +189,20 @@ std::vector<std::int32_t> Engine::plan_graphs() const {
   return graph_batch_sizes({.listed = config_.graph_batch_sizes,
                             .max_batch_size = config_.graph_max_batch_size,
                             .max_rows = limits_.max_rows,
-                            .device = kCpu,
-                            .free_bytes = available_memory_bytes()});
+                            .device = config_.device,
+                            .free_bytes = available_memory_bytes(config_.device)});
 }
 
 void Engine::capture_graphs() {
   if (!wants_graphs(graph_sizes_, *attention_, stream_->device())) return;
   const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
+  GraphRunnerConfig runner{.batch_sizes = graph_sizes_,
+                           .max_seq_len_tokens = limits_.max_seq_len,
+                           .check = config_.check_graphs};
+  if constexpr (cuda::kBuilt)
+    if (!config_.device.is_cpu()) runner.record = record_cuda_graph;
   graphs_ = std::make_unique<GraphRunner>(
-      GraphRunnerConfig{.batch_sizes = graph_sizes_,
-                        .max_seq_len_tokens = limits_.max_seq_len,
-                        .check = config_.check_graphs},
-      *context_, table, logits_,
+      std::move(runner), *context_, table, logits_,
       [this](ForwardContext& context, TensorView logits) { model_->forward(context, logits); });
 }
 
@@ -181,7 +211,7 @@ std::int64_t Engine::kv_pool_bytes() const { return kv_pool_->bytes(); }
 
 /// Runs the largest step on a stream that drops all work and counts what it takes.
 std::int64_t Engine::plan_scratch_bytes() {
-  const std::unique_ptr<CpuStream> dry = CpuStream::make_dry(config_.num_threads);
+  const std::unique_ptr<Stream> dry = make_dry_stream(config_);
   ScratchArena counting;
   const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
   Batch largest;
@@ -198,12 +228,18 @@ std::int64_t Engine::plan_scratch_bytes() {
   const std::int64_t logit_rows = std::max(max_rows_, kScoreChunk);
   const StepArrays arrays = lay_out(nullptr, max_tokens_, logit_rows, 0);
   largest.inputs = {arrays.token_ids, arrays.positions, arrays.out_locs, arrays.logit_rows};
-  ForwardContext ctx{*dry,           counting,         &largest.inputs, *attention_,
-                     metadata.get(), kv_pool_->view(), config_.compute};
+  ForwardContext ctx{.stream = *dry,
+                     .scratch = counting,
+                     .inputs = &largest.inputs,
+                     .attention = *attention_,
+                     .metadata = metadata.get(),
+                     .kv = kv_pool_->view(),
+                     .compute = config_.compute,
+                     .activations = activation_type(config_)};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
   model_->forward(ctx, logits);
   const std::int64_t sampling =
-      kernels::sampling_workspace_bytes(limits_.max_rows, limits_.vocab_size);
+      kernels::sampling_workspace_bytes(limits_.max_rows, limits_.vocab_size, config_.device);
   constexpr std::int64_t kAlignment = 64;
   return std::max(counting.peak_bytes(), round_up(sampling, kAlignment));
 }
@@ -233,7 +269,7 @@ void Engine::stage(Batch& batch, Slot& slot) {
   check(static_cast<std::int64_t>(batch.token_ids.size()) == tokens, "the step has ",
         batch.token_ids.size(), " token ids for ", tokens, " tokens");
   const StepArrays host = lay_out(slot.host.data(), tokens, samples, batch.num_decode);
-  slot.arrays = lay_out(slot.device.data(), tokens, samples, batch.num_decode);
+  slot.arrays = lay_out(slot.device.data(), tokens, samples, batch.num_decode, config_.device);
 
   std::memcpy(host.token_ids.data, batch.token_ids.data(),
               batch.token_ids.size() * sizeof(TokenId));
@@ -279,8 +315,18 @@ void Engine::forward(Batch& batch, Slot& slot) {
     } else {
       model_->forward(*context_, logits);
     }
-    if (config_.on_logits) config_.on_logits(batch, logits);
+    if (config_.on_logits) show_logits(batch, logits);
   });
+}
+
+void Engine::show_logits(const Batch& batch, TensorView logits) {
+  if (config_.device.is_cpu()) {
+    config_.on_logits(batch, logits);
+    return;
+  }
+  stream_->synchronize();
+  const Tensor copy = copied_to(logits, kCpu);
+  config_.on_logits(batch, copy);
 }
 
 void Engine::sample(Batch& batch, Slot& slot) {
@@ -290,7 +336,8 @@ void Engine::sample(Batch& batch, Slot& slot) {
     stream_->submit([this, samples, tokens, arrays = slot.arrays] {
       const ScratchScope scope(*scratch_);
       const TensorView workspace = scratch_->alloc(
-          {kernels::sampling_workspace_bytes(samples, limits_.vocab_size)}, DType::kU8);
+          {kernels::sampling_workspace_bytes(samples, limits_.vocab_size, config_.device)},
+          DType::kU8);
       kernels::sample(logits_.view().slice(0, samples), arrays.sampling, tokens, workspace,
                       *stream_);
       kernels::scatter(tokens, arrays.sample_rows, last_tokens_, *stream_);
@@ -322,7 +369,7 @@ std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {
   for (std::int64_t i = 0; i < count; ++i) table.row(row)[i] = static_cast<TokenLoc>(i);
   const std::int64_t vocab = limits_.vocab_size;
   const std::int64_t chunk = std::min(config_.prefill_budget_tokens, kScoreChunk);
-  const Tensor logits({chunk, vocab}, DType::kF32);
+  const Tensor logits({chunk, vocab}, DType::kF32, {.device = config_.device});
   std::vector<double> result;
   for (std::int64_t begin = 0; begin + 1 < count; begin += chunk) {
     const std::int64_t end = std::min(begin + chunk, count - 1);
@@ -337,20 +384,18 @@ std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {
     const Tensor rows({end - begin}, DType::kI32);
     for (std::int64_t i = 0; i < end - begin; ++i)
       rows.view().as<std::int32_t>()[i] = static_cast<std::int32_t>(i);
-    batch.inputs.logit_rows = rows;
-    std::vector<double> part(static_cast<std::size_t>(end - begin));
+    const Tensor device_rows = copied_to(rows, config_.device);
+    batch.inputs.logit_rows = device_rows;
+    const TensorView out = logits.view().slice(0, end - begin);
     stream_->submit([&] {
       const ForwardScope scope(*context_, batch.inputs, *batch.attention);
-      const TensorView out = logits.view().slice(0, end - begin);
       model_->forward(*context_, out);
-      as_cpu(*stream_).run([&](ThreadPool& pool) {
-        pool.parallel_for(end - begin, [&](std::int64_t i) {
-          part[i] = log_probability(out.as<float>() + i * vocab, vocab, tokens[begin + i + 1]);
-        });
-      });
     });
     stream_->synchronize();
-    result.insert(result.end(), part.begin(), part.end());
+    const Tensor host = copied_to(out, kCpu);
+    for (std::int64_t i = 0; i < end - begin; ++i)
+      result.push_back(
+          log_probability(host.view().as<float>() + i * vocab, vocab, tokens[begin + i + 1]));
   }
   return result;
 }

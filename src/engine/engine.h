@@ -19,8 +19,9 @@
 namespace minisgl {
 
 struct EngineConfig {
-  int num_threads = 0;  ///< 0: one for each processor that the process may use
-  Compute compute = Compute::kExact;
+  Device device = kCpu;               ///< where the model's weights lie
+  int num_threads = 0;                ///< 0: one for each processor that the process may use
+  Compute compute = Compute::kExact;  ///< of a CPU; a GPU computes in bf16
   std::string attention_backend = "auto";
   std::int32_t page_size = 1;  ///< tokens
   std::int32_t num_pages = 0;  ///< 0: from the available memory
@@ -81,6 +82,7 @@ class Engine final : public Executor {
   void forward(Batch& batch, Slot& slot);
   void sample(Batch& batch, Slot& slot);
   std::int64_t plan_scratch_bytes();
+  void show_logits(const Batch& batch, TensorView logits);
   std::vector<std::int32_t> plan_graphs() const;
   void capture_graphs();
 

@@ -44,10 +44,10 @@ void GraphWriter::copy(std::string_view name, TensorView dst, TensorView src, St
     stream.copy(dst.data, src.data, static_cast<std::size_t>(src.bytes()));
     return;
   }
-  const auto bytes = static_cast<std::size_t>(bytes_of(src.dtype, src.dim(1)));
-  for (std::int64_t i = 0; i < src.dim(0); ++i)
-    stream.copy(dst.data + bytes_of(dst.dtype, i * dst.stride(0)),
-                src.data + bytes_of(src.dtype, i * src.stride(0)), bytes);
+  stream.copy_rows({dst.data, static_cast<std::size_t>(bytes_of(dst.dtype, dst.stride(0)))},
+                   {src.data, static_cast<std::size_t>(bytes_of(src.dtype, src.stride(0)))},
+                   static_cast<std::size_t>(bytes_of(src.dtype, src.dim(1))),
+                   static_cast<std::size_t>(src.dim(0)));
 }
 
 std::unique_ptr<Graph> emulate_graph(GraphRecording recording) {
@@ -86,19 +86,21 @@ GraphRunner::GraphRunner(GraphRunnerConfig config, ForwardContext& context,
   if (config_.check) checker_ = std::make_unique<GraphChecker>();
   writer_.watch(checker_.get());
   log::info("Capturing graphs of sizes [{}]; {:.2f} GiB of memory free", fmt::join(sizes, ", "),
-            gib(available_memory_bytes()));
+            gib(available_memory_bytes(context_.stream.device())));
   ProgressBar bar("Capturing graphs");
   std::int64_t done = 0;
   for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
     const auto total = static_cast<std::int64_t>(sizes.size());
     bar.show(done, total,
-             fmt::format("size {}, {:.2f} GiB free", *size, gib(available_memory_bytes())));
+             fmt::format("size {}, {:.2f} GiB free", *size,
+                         gib(available_memory_bytes(context_.stream.device()))));
     capture(*size, page_table);
     ++done;
   }
   log::info("Captured {} {}, {:.1f} MiB of scratch memory shared by all; {:.2f} GiB of memory free",
             sizes.size(), sizes.size() == 1 ? "graph" : "graphs",
-            static_cast<double>(pool_bytes_) / (1 << 20), gib(available_memory_bytes()));
+            static_cast<double>(pool_bytes_) / (1 << 20),
+            gib(available_memory_bytes(context_.stream.device())));
 }
 
 /// A step of padding alone, run once to do what is done only the first time, and then recorded.

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "tensor/cuda/device.h"
 
 namespace minisgl {
 namespace {
@@ -50,6 +51,12 @@ std::int64_t available_memory_bytes() {
   const std::int64_t v1 = left_of(read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
                                   read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes"));
   return std::min({v2, v1, mem_available()});
+}
+
+std::int64_t available_memory_bytes(Device device) {
+  if constexpr (cuda::kBuilt)
+    if (!device.is_cpu()) return cuda::memory(device).free_bytes;
+  return available_memory_bytes();
 }
 
 std::int64_t resident_memory_bytes() {

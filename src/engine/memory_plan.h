@@ -4,11 +4,16 @@
 
 #include <cstdint>
 
+#include "tensor/device.h"
+
 namespace minisgl {
 
 /// Bytes that this process may still take: what the cgroup's limit leaves, but not more than
 /// MemAvailable of /proc/meminfo.
 std::int64_t available_memory_bytes();
+
+/// The same of a device: of a GPU what is free, whoever uses the rest.
+std::int64_t available_memory_bytes(Device device);
 
 /// Bytes of this process that are in memory now.
 std::int64_t resident_memory_bytes();

@@ -5,6 +5,8 @@
 
 #include "base/math.h"
 #include "kernels/cpu/attention_call.h"
+#include "kernels/cuda/attention.h"
+#include "tensor/cuda/build.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -177,6 +179,8 @@ std::int64_t paged_attention_workspace_bytes(std::int64_t num_tokens, std::int32
 }
 
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::paged_attention(args, workspace, stream);
   check_paged_attention(args);
   check_tensor(workspace, {-1}, DType::kU8, "workspace");
   const std::int64_t needed = attention_scratch_bytes(args.kv.head_dim);

@@ -70,10 +70,10 @@ void RopeAttention::norm_projections(TensorView qkv, ForwardContext& ctx) const 
 void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const ScratchScope scope(ctx.scratch);
   const std::int64_t tokens = x.dim(0);
-  const TensorView qkv = ctx.scratch.alloc({tokens, qkv_.out_size()}, DType::kF32);
+  const TensorView qkv = ctx.scratch.alloc({tokens, qkv_.out_size()}, ctx.activations);
   qkv_.forward(x, qkv, ctx);
   if (norms_projections_) norm_projections(qkv, ctx);
-  const TensorView q = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, DType::kF32);
+  const TensorView q = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
   kernels::qk_norm_rope_store({.qkv = qkv,
                                .positions = ctx.inputs->positions,
                                .out_locs = ctx.inputs->out_locs,
@@ -84,7 +84,7 @@ void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) con
                                .q = q,
                                .kv = ctx.kv.layer(layer_)},
                               ctx.stream);
-  const TensorView out = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, DType::kF32);
+  const TensorView out = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
   ctx.attention.forward(q, layer_, out, ctx);
   output_.forward(out.reshape({tokens, num_heads_ * head_dim_}), y, ctx);
 }

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "kernels/cuda/ops.h"
+
 namespace minisgl::layers {
 
 void multiply(TensorView x, std::span<const kernels::PackedMatrix* const> weights, TensorView bias,
@@ -23,6 +25,14 @@ MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
         w.scope(part.name).matrix("weight", part.out, in, Split::kOut, part.row_order));
     out_size_ += parts_.back().rows();
   }
+  if constexpr (cuda::kBuilt) {
+    if (parts_.size() > 1 && parts_[0].packing() == kernels::Packing::kGpuRows) {
+      // One product of one matrix: a GPU's kernels cannot start in the middle of a tile.
+      kernels::PackedMatrix whole = kernels::gpu::concatenate_rows(parts_);
+      parts_.clear();
+      parts_.push_back(std::move(whole));
+    }
+  }
   for (const kernels::PackedMatrix& part : parts_) pointers_.push_back(&part);
   if (!has_bias) return;
   bias_ = Tensor({out_size_}, DType::kF32);
@@ -32,6 +42,7 @@ MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
     std::memcpy(out, share.view().data, static_cast<std::size_t>(share.view().bytes()));
     out += share.view().numel();
   }
+  bias_ = w.to_device(std::move(bias_));
 }
 
 void MergedColumnLinear::forward(TensorView x, TensorView y, ForwardContext& ctx) const {

@@ -23,9 +23,10 @@ GatedMlp::GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermedi
 void GatedMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const ScratchScope scope(ctx.scratch);
   const std::int64_t tokens = x.dim(0);
-  const TensorView gate_up = ctx.scratch.alloc({tokens, gate_up_.out_size()}, DType::kF32);
+  const TensorView gate_up = ctx.scratch.alloc({tokens, gate_up_.out_size()}, ctx.activations);
   gate_up_.forward(x, gate_up, ctx);
-  const TensorView activated = ctx.scratch.alloc({tokens, gate_up_.out_size() / 2}, DType::kF32);
+  const TensorView activated =
+      ctx.scratch.alloc({tokens, gate_up_.out_size() / 2}, ctx.activations);
   switch (activation_) {
     case Activation::kSilu: kernels::silu_and_mul(gate_up, activated, ctx.stream); break;
     case Activation::kGeluTanh: kernels::gelu_tanh_and_mul(gate_up, activated, ctx.stream); break;

@@ -18,7 +18,7 @@ inline Tensor norm_weight(const Weights& w, std::int64_t size, NormWeight change
   float* values = weight.view().as<float>();
   for (std::int64_t i = 0; i < size; ++i)
     values[i] = (values[i] + static_cast<float>(change.offset)) * static_cast<float>(change.scale);
-  return weight;
+  return w.to_device(std::move(weight));
 }
 
 /// RMS norm with a learned weight.

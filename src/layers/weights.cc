@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/cuda/ops.h"
 #include "tensor/half.h"
 
 namespace minisgl::layers {
@@ -69,6 +70,11 @@ void Weights::release(const TensorView& tensor) const {
   if (load_->on_progress) load_->on_progress(load_->bytes);
 }
 
+Tensor Weights::to_device(Tensor tensor) const {
+  if (load_->device.is_cpu() || tensor.view().empty()) return tensor;
+  return copied_to(tensor, load_->device);
+}
+
 std::vector<float> Weights::widened(const TensorView& tensor, std::string_view name) const {
   check(!is_block_type(tensor.dtype), full_name(name),
         " is a vector and must not be quantised, but is ", minisgl::name(tensor.dtype));
@@ -107,6 +113,18 @@ Tensor Weights::vector_shard(std::string_view name, std::int64_t size) const {
   return result;
 }
 
+kernels::PackedMatrix Weights::pack(TensorView tensor, std::span<const std::int32_t> row_order,
+                                    std::string_view name) const {
+  if constexpr (cuda::kBuilt)
+    if (!load_->device.is_cpu())
+      return kernels::gpu::pack_matrix(tensor, row_order, load_->pool, load_->device);
+  return kernels::pack_matrix(tensor, load_->pool,
+                              {.row_order = row_order,
+                               .dtype = is_block_type(tensor.dtype) ? std::nullopt : load_->dtype,
+                               .what = full_name(name),
+                               .on_packed = [this](const TensorView& part) { release(part); }});
+}
+
 kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, std::int64_t in,
                                       Split split, std::span<const std::int32_t> row_order) const {
   const auto [rank, world] = load_->shard;
@@ -136,12 +154,7 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
     tensor = tensor.columns(rank * (in / world), (rank + 1) * (in / world));
   }
   const std::int64_t bytes_before = load_->bytes;
-  kernels::PackedMatrix packed =
-      kernels::pack_matrix(tensor, load_->pool,
-                           {.row_order = order,
-                            .dtype = is_block_type(tensor.dtype) ? std::nullopt : load_->dtype,
-                            .what = full_name(name),
-                            .on_packed = [this](const TensorView& part) { release(part); }});
+  kernels::PackedMatrix packed = pack(tensor, order, name);
   load_->bytes = bytes_before;  // of the file: another rank's part counts too
   release(whole);
   return packed;

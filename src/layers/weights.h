@@ -45,6 +45,7 @@ struct WeightLoad {
   const WeightSource& source;
   ThreadPool& pool;
   Shard shard = {};
+  Device device = kCpu;  ///< where the weights are to lie; on a GPU matrices become bf16
   /// Weights that are f32, f16 or bf16 are rounded to this type; block types stay.
   std::optional<DType> dtype = std::nullopt;
   /// Not null: nothing is copied, what cannot be had is noted here. The weights are zeros, or
@@ -69,6 +70,8 @@ class Weights {
   bool has(std::string_view name) const;
   const Shard& shard() const { return load_->shard; }
   const WeightSource& source() const { return load_->source; }
+  /// `tensor`, which is in host memory as vectors are, where weights are to lie.
+  Tensor to_device(Tensor tensor) const;
 
   /// `name` [size] as f32, whole on every rank.
   Tensor vector(std::string_view name, std::int64_t size) const;
@@ -87,6 +90,8 @@ class Weights {
   TensorView note_fault(const std::string& name, const TensorView& tensor,
                         const Shape& expected) const;
   void release(const TensorView& tensor) const;
+  kernels::PackedMatrix pack(TensorView tensor, std::span<const std::int32_t> row_order,
+                             std::string_view name) const;
   std::vector<float> widened(const TensorView& tensor, std::string_view name) const;
 
   WeightLoad* load_;

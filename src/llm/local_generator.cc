@@ -10,6 +10,7 @@
 #include "base/progress.h"
 #include "hub/cache.h"
 #include "kernels/simd.h"
+#include "tensor/cuda/device.h"
 
 namespace minisgl {
 namespace {
@@ -22,8 +23,28 @@ Compute compute_named(const std::string& name) {
   throw Error("compute \"" + name + "\" is not known; there are exact, bf16");
 }
 
+/// Throws Error if there is no such device.
+Device device_of(const LlmOptions& options) {
+  int gpus = 0;
+  std::string why = "this build has no code for GPUs";
+  if constexpr (cuda::kBuilt) {
+    if (options.device != "cpu") gpus = cuda::num_devices();
+    why = std::to_string(gpus) + " GPUs found" + (gpus > 0 ? "" : ", " + cuda::why_no_devices());
+  }
+  if (options.device == "cpu" || (options.device == "auto" && gpus == 0)) return kCpu;
+  if (gpus > 0 && (options.device == "auto" || options.device == "cuda")) return kGpu;
+  for (int i = 0; i < gpus; ++i)
+    if (options.device == "cuda:" + std::to_string(i))
+      return {DeviceKind::kCuda, static_cast<std::int8_t>(i)};
+  if (!options.device.starts_with("cuda"))
+    throw Error("--device \"" + options.device +
+                "\" is not known; it is auto, cpu, cuda or cuda:N");
+  throw Error("--device " + options.device + " is not there: " + why);
+}
+
 EngineConfig engine_config(const LlmOptions& options) {
-  return {.num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
+  return {.device = device_of(options),
+          .num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
           .compute = compute_named(options.compute),
           .attention_backend = options.attention_backend,
           .page_size = options.page_size,
@@ -89,6 +110,7 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
     model = load_model(path, {.num_threads = config.num_threads,
                               .max_seq_len = config.max_seq_len,
                               .shard = {},
+                              .device = config.device,
                               .dtype = dtype_named(options.dtype),
                               .dummy_weights = options.dummy_weights,
                               .on_progress = [&](std::int64_t done, std::int64_t total) {
@@ -104,10 +126,15 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
       "vocabulary {}",
       default_name(options.model), seconds.count(), m.num_layers, m.hidden_size, m.num_heads,
       m.num_kv_heads, m.head_dim, m.vocab_size);
-  log::info("Compute: {}, {} {}, {} kernels, attention backend {}",
-            config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", config.num_threads,
-            config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()),
-            engine->attention_backend());
+  if constexpr (cuda::kBuilt)
+    if (!config.device.is_cpu())
+      log::info("Compute: bf16 on {}, {}, attention backend {}", to_string(config.device),
+                cuda::properties(config.device).name, engine->attention_backend());
+  if (config.device.is_cpu())
+    log::info("Compute: {}, {} {}, {} kernels, attention backend {}",
+              config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", config.num_threads,
+              config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()),
+              engine->attention_backend());
   log::info(
       "KV cache: {} pages of {} {} = {} tokens, up to {:.2f} GiB, taken as it fills; context {} "
       "tokens, {} requests at once",

@@ -112,8 +112,8 @@ class DenseDecoder final : public Model {
  public:
   DenseDecoder(const layers::Weights& w, const ModelConfig& c, std::int64_t num_positions)
       : config_(c),
-        main_rope_(rope_table(c, LayerRope::kMain, num_positions)),
-        local_rope_(rope_table(c, LayerRope::kLocal, num_positions)),
+        main_rope_(w.to_device(rope_table(c, LayerRope::kMain, num_positions))),
+        local_rope_(w.to_device(rope_table(c, LayerRope::kLocal, num_positions))),
         embed_(w.scope("model.embed_tokens"), c.vocab_size, c.hidden_size),
         // The scale of the logits is one of the head's inputs, and so of the norm before it.
         norm_(w.scope("model.norm"), c.hidden_size, c.rms_norm_eps,
@@ -132,7 +132,7 @@ class DenseDecoder final : public Model {
     const ScratchScope scope(ctx.scratch);
     const std::int64_t tokens = ctx.inputs->input_ids.dim(0);
     const Shape hidden{tokens, config_.hidden_size};
-    const TensorView x = ctx.scratch.alloc(hidden, DType::kF32);
+    const TensorView x = ctx.scratch.alloc(hidden, ctx.activations);
     const TensorView residual = ctx.scratch.alloc(hidden, DType::kF32);
     embed_.forward(ctx.inputs->input_ids, residual, ctx);
     if (config_.embedding_scale != 1)
@@ -152,7 +152,7 @@ class DenseDecoder final : public Model {
   void head_of(TensorView x, TensorView residual, TensorView logits, ForwardContext& ctx) const {
     const std::int64_t rows = ctx.inputs->logit_rows.dim(0);
     if (rows == 0) return;
-    const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
+    const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, ctx.activations);
     const TensorView last_residual = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
     kernels::gather_rows(x, ctx.inputs->logit_rows, last_x, ctx.stream);
     kernels::gather_rows(residual, ctx.inputs->logit_rows, last_residual, ctx.stream);

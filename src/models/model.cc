@@ -25,8 +25,11 @@ layers::WantedWeights find_wanted(const WeightSource& source, const ModelConfig&
 std::unique_ptr<Model> build(const WeightSource& source, std::int64_t total_bytes,
                              const ModelConfig& config, const LoadOptions& options,
                              ThreadPool& pool) {
-  layers::WeightLoad load{
-      .source = source, .pool = pool, .shard = options.shard, .dtype = options.dtype};
+  layers::WeightLoad load{.source = source,
+                          .pool = pool,
+                          .shard = options.shard,
+                          .device = options.device,
+                          .dtype = options.dtype};
   if (options.on_progress)
     load.on_progress = [&options, total_bytes](std::int64_t done) {
       options.on_progress(done, total_bytes);

@@ -28,6 +28,7 @@ struct LoadOptions {
   int num_threads = 1;           ///< that repack the weights
   std::int64_t max_seq_len = 0;  ///< positions in the rope table; 0: as the model was trained
   layers::Shard shard = {};
+  Device device = kCpu;  ///< where the weights are to lie
   /// Weights that are f32, f16 or bf16 are rounded to this type; without it they stay as they are.
   std::optional<DType> dtype = std::nullopt;
   /// No weights are read: they are random (models/dummy_weights.h). For benchmarks.

@@ -1,5 +1,9 @@
 #include "tensor/tensor.h"
 
+#include <cstring>
+
+#include "tensor/cuda/device.h"
+
 namespace minisgl {
 
 std::string to_string(const Shape& shape) {
@@ -39,6 +43,20 @@ TensorView TensorView::reshape(const Shape& sizes) const {
   check(is_contiguous() && sizes.numel() == numel(), "cannot view ", to_string(shape), " as ",
         to_string(sizes));
   return TensorView(data, sizes, dtype, device);
+}
+
+Tensor copied_to(TensorView tensor, Device device) {
+  check(tensor.is_contiguous(), "only contiguous tensors are copied");
+  Tensor copy(tensor.shape, tensor.dtype, {.device = device});
+  const auto bytes = static_cast<std::size_t>(tensor.bytes());
+  if constexpr (cuda::kBuilt) {
+    if (!device.is_cpu() || !tensor.device.is_cpu()) {
+      cuda::copy_now(copy.view().data, tensor.data, bytes);
+      return copy;
+    }
+  }
+  std::memcpy(copy.view().data, tensor.data, bytes);
+  return copy;
 }
 
 void check_tensor(const TensorView& tensor, const Shape& shape, DType dtype, const char* what) {

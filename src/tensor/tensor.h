@@ -103,6 +103,9 @@ class Tensor {
   TensorView view_;
 };
 
+/// A copy of `tensor` (contiguous) in the memory of `device`; waits for it.
+Tensor copied_to(TensorView tensor, Device device);
+
 /// Throws Error saying what was expected and found unless `tensor` has this shape and type.
 /// `what` names the tensor; a dimension of -1 matches any size.
 void check_tensor(const TensorView& tensor, const Shape& shape, DType dtype, const char* what);

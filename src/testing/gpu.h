@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "minisgl/error.h"
@@ -19,6 +21,13 @@ inline std::string why_no_gpu() {
   } else {
     return cuda::num_devices() > 0 ? "" : "there is no GPU: " + cuda::why_no_devices();
   }
+}
+
+/// Where the tests' data lies: `built`, or what MINISGL_TEST_DATA says on a machine to which the
+/// tests were carried.
+inline std::filesystem::path test_data(const char* built) {
+  const char* carried = std::getenv("MINISGL_TEST_DATA");
+  return carried != nullptr ? carried : built;
 }
 
 /// Skips its tests where there is no GPU.
@@ -40,13 +49,10 @@ std::string error_of(const Act& act) {
   return "no error";
 }
 
-/// A copy of `tensor` (contiguous) on `device`; waits for it.
+/// A copy of `tensor` (contiguous) on `device`, made when the work of `stream` is done.
 inline Tensor copy_to(TensorView tensor, Device device, Stream& stream) {
-  check(tensor.is_contiguous(), "only contiguous tensors are copied");
-  Tensor copy(tensor.shape, tensor.dtype, {.device = device});
-  stream.copy(copy.view().data, tensor.data, static_cast<std::size_t>(tensor.bytes()));
   stream.synchronize();
-  return copy;
+  return copied_to(tensor, device);
 }
 
 }  // namespace minisgl::testing_util

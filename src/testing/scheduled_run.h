@@ -20,6 +20,7 @@
 namespace minisgl::testing_util {
 
 struct RunConfig {
+  Device device = kCpu;
   int threads = 1;
   std::int32_t page_size = 1;
   std::int32_t num_pages = 2048;
@@ -61,6 +62,7 @@ class ScheduledRun {
  public:
   ScheduledRun(const std::filesystem::path& model_path, const RunConfig& config) : config_(config) {
     EngineConfig engine;
+    engine.device = config.device;
     engine.num_threads = config.threads;
     engine.compute = config.compute;
     engine.attention_backend = config.attention;
@@ -78,6 +80,7 @@ class ScheduledRun {
     };
     engine_ = std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads,
                                                                .max_seq_len = config.max_seq_len,
+                                                               .device = config.device,
                                                                .dtype = config.dtype}),
                                        engine);
     scheduler_ =

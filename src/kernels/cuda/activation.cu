@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -13,6 +14,8 @@ constexpr int kThreads = 256;
 template <class T>
 __global__ void silu_kernel(const T* gate_up, T* y, std::int64_t gate_up_stride,
                             std::int64_t y_stride, int width) {
+  let_next_start();
+  await_inputs();
   const int at = (static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x)) * 8;
   if (at >= width) return;
   const T* row = gate_up + blockIdx.y * gate_up_stride;
@@ -37,12 +40,11 @@ void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream) {
     const std::int64_t rows = std::min(kMaxRows, y.dim(0) - first);
     const dim3 grid(blocks_for(y.dim(1), 8 * kThreads), static_cast<unsigned>(rows));
     visit_device_float(y.dtype, [&]<class T>() {
-      silu_kernel<<<grid, kThreads, 0, as_cuda(stream).handle()>>>(
-          reinterpret_cast<const T*>(gate_up.data) + first * gate_up.stride(0),
-          reinterpret_cast<T*>(y.data) + first * y.stride(0), gate_up.stride(0), y.stride(0),
-          static_cast<int>(y.dim(1)));
+      launch("silu_and_mul", silu_kernel<T>, {grid, kThreads}, as_cuda(stream).handle(),
+             reinterpret_cast<const T*>(gate_up.data) + first * gate_up.stride(0),
+             reinterpret_cast<T*>(y.data) + first * y.stride(0), gate_up.stride(0), y.stride(0),
+             static_cast<int>(y.dim(1)));
     });
-    check_launch("silu_and_mul");
   }
 }
 

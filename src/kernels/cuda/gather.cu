@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -15,6 +16,8 @@ constexpr int kThreads = 256;
 template <class From, class To>
 __global__ void rows_kernel(const From* table, const int* rows, To* y, std::int64_t num_rows,
                             std::int64_t table_stride, std::int64_t y_stride, int width) {
+  let_next_start();
+  await_inputs();
   const std::int64_t row = rows[blockIdx.x];
   const bool inside = row >= 0 && row < num_rows;
   const From* from = table + (inside ? row : 0) * table_stride;
@@ -30,10 +33,11 @@ template <class From, class To>
 void launch_rows(TensorView table, TensorView rows, TensorView y, Stream& stream) {
   const int threads =
       static_cast<int>(std::min<std::int64_t>(kThreads, round_up<std::int64_t>(y.dim(1) / 8, 32)));
-  rows_kernel<<<static_cast<unsigned>(y.dim(0)), threads, 0, as_cuda(stream).handle()>>>(
-      reinterpret_cast<const From*>(table.data), rows.as<std::int32_t>(),
-      reinterpret_cast<To*>(y.data), table.dim(0), table.stride(0), y.stride(0),
-      static_cast<int>(y.dim(1)));
+  launch("gather_rows", rows_kernel<From, To>,
+         {dim3(static_cast<unsigned>(y.dim(0))), static_cast<unsigned>(threads)},
+         as_cuda(stream).handle(), reinterpret_cast<const From*>(table.data),
+         rows.as<std::int32_t>(), reinterpret_cast<To*>(y.data), table.dim(0), table.stride(0),
+         y.stride(0), static_cast<int>(y.dim(1)));
 }
 
 __global__ void gather_kernel(const int* values, const int* index, int* out, int count) {
@@ -67,7 +71,6 @@ void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream) {
   check_vectors(y, "y");
   if (stream.dry() || y.numel() == 0) return;
   visit_device_float(y.dtype, [&]<class T>() { launch_rows<T, T>(x, rows, y, stream); });
-  check_launch("gather_rows");
 }
 
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {
@@ -80,7 +83,6 @@ void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& 
   const TensorView rows(const_cast<std::byte*>(table.data()), {table.rows(), table.cols()},
                         DType::kBF16, stream.device());
   visit_device_float(y.dtype, [&]<class T>() { launch_rows<Bf16, T>(rows, ids, y, stream); });
-  check_launch("embedding");
 }
 
 void gather(TensorView values, TensorView index, TensorView out, Stream& stream) {

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -40,6 +41,7 @@ template <int kTiles, class Y>
 __global__ void __launch_bounds__(32 * kWarps) small_kernel(Product p) {
   constexpr int kAhead = kTiles == 1 ? 8 : 4;  // loads of each tile before the first is used
   __shared__ float sums[kWarps][8 * kTiles][kTokens + 1];
+  let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
@@ -50,6 +52,7 @@ __global__ void __launch_bounds__(32 * kWarps) small_kernel(Product p) {
   const bool low = g < p.tokens;
   const bool high = g + 8 < p.tokens;
   float acc[kTiles][4] = {};
+  bool waited = false;
   for (std::int64_t begin = warp * kColumns; begin < p.cols; begin += kAhead * kWarps * kColumns) {
     uint4 weights[kAhead][kTiles];
 #pragma unroll
@@ -62,6 +65,8 @@ __global__ void __launch_bounds__(32 * kWarps) small_kernel(Product p) {
             k < p.cols && row < p.rows ? load_once(w + row * p.cols + k) : uint4{0, 0, 0, 0};
       }
     }
+    if (!waited) await_inputs();  // the first weights are on their way
+    waited = true;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const std::int64_t k = begin + i * kWarps * kColumns + 8 * t;
@@ -79,6 +84,7 @@ __global__ void __launch_bounds__(32 * kWarps) small_kernel(Product p) {
       }
     }
   }
+  if (!waited) await_inputs();  // a warp without columns, too, must not write before
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     sums[warp][8 * tile + 2 * t][g] = acc[tile][0];
@@ -102,6 +108,8 @@ __global__ void __launch_bounds__(32 * kWarps) small_kernel(Product p) {
 
 template <class Y>
 __global__ void bias_kernel(Product p) {
+  let_next_start();
+  await_inputs();
   const std::int64_t row = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (row >= p.rows) return;
   const float bias = p.bias[row];
@@ -118,20 +126,20 @@ void small_product(const Product& product, int tiles, cudaStream_t stream) {
         product.tokens);
   const unsigned blocks = blocks_for(product.rows, 8 * tiles);
   visit_device_float(product.y_type, [&]<class Y>() {
-    if (tiles == 1) small_kernel<1, Y><<<blocks, 32 * kWarps, 0, stream>>>(product);
-    if (tiles == 2) small_kernel<2, Y><<<blocks, 32 * kWarps, 0, stream>>>(product);
-    if (tiles == 4) small_kernel<4, Y><<<blocks, 32 * kWarps, 0, stream>>>(product);
+    const auto kernel = tiles == 1   ? small_kernel<1, Y>
+                        : tiles == 2 ? small_kernel<2, Y>
+                                     : small_kernel<4, Y>;
+    launch("linear", kernel, {dim3(blocks), 32 * kWarps}, stream, product);
   });
-  check_launch("linear");
 }
 
 void add_bias(const Product& product, cudaStream_t stream) {
   constexpr int kThreads = 128;
   const dim3 grid(blocks_for(product.rows, kThreads),
                   static_cast<unsigned>(std::min<std::int64_t>(product.tokens, 4096)));
-  visit_device_float(product.y_type,
-                     [&]<class Y>() { bias_kernel<Y><<<grid, kThreads, 0, stream>>>(product); });
-  check_launch("add_bias");
+  visit_device_float(product.y_type, [&]<class Y>() {
+    launch("add_bias", bias_kernel<Y>, {grid, kThreads}, stream, product);
+  });
 }
 
 }  // namespace minisgl::kernels::gpu

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -24,6 +25,8 @@ struct NormArgs {
 template <class X, class Y, bool kAdd>
 __global__ void norm_kernel(NormArgs args) {
   __shared__ float shared[32];
+  let_next_start();
+  await_inputs();
   const std::int64_t row = blockIdx.x;
   const X* x = static_cast<const X*>(args.x) + row * args.x_stride;
   float* residual = kAdd ? args.residual + row * args.residual_stride : nullptr;
@@ -72,7 +75,11 @@ void check_weight(const TensorView& weight) {
         weight.dim(0));
 }
 
-int threads_for(int hidden) { return std::min(kMaxThreads, round_up(ceil_div(hidden, 8), 32)); }
+LaunchShape shape_for(const TensorView& x, int hidden) {
+  return {
+      .grid = dim3(static_cast<unsigned>(x.dim(0))),
+      .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(ceil_div(hidden, 8), 32)))};
+}
 
 }  // namespace
 
@@ -93,11 +100,10 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
                       .eps = eps};
   visit_device_float(x.dtype, [&]<class X>() {
     visit_device_float(y.dtype, [&]<class Y>() {
-      norm_kernel<X, Y, false><<<static_cast<unsigned>(x.dim(0)), threads_for(args.hidden), 0,
-                                 as_cuda(stream).handle()>>>(args);
+      launch("rms_norm", norm_kernel<X, Y, false>, shape_for(x, args.hidden),
+             as_cuda(stream).handle(), args);
     });
   });
-  check_launch("rms_norm");
 }
 
 void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
@@ -120,10 +126,9 @@ void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, fl
                       .hidden = static_cast<int>(weight.dim(0)),
                       .eps = eps};
   visit_device_float(x.dtype, [&]<class X>() {
-    norm_kernel<X, X, true><<<static_cast<unsigned>(x.dim(0)), threads_for(args.hidden), 0,
-                              as_cuda(stream).handle()>>>(args);
+    launch("fused_add_rms_norm", norm_kernel<X, X, true>, shape_for(x, args.hidden),
+           as_cuda(stream).handle(), args);
   });
-  check_launch("fused_add_rms_norm");
 }
 
 }  // namespace minisgl::kernels::gpu

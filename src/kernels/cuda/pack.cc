@@ -1,26 +1,15 @@
 // Weights on their way to a GPU.
 
-#include <cuda_runtime_api.h>
-
 #include <cstring>
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/ref/dequantize.h"
+#include "tensor/cuda/device.h"
 #include "tensor/half.h"
 
 namespace minisgl::kernels::gpu {
-namespace {
-
-void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes) {
-  cuda::check_cuda(cudaMemcpy(dst, src, bytes, cudaMemcpyDefault), "copying ", bytes,
-                   " bytes of weights to a GPU");
-}
-
-}  // namespace
-
 PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
                          ThreadPool& pool, Device device) {
   check(weight.rank() == 2 && weight.stride(1) == 1,
@@ -49,8 +38,8 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
       dequantize_row(weight.dtype, from, cols, values.data());
       for (std::int64_t k = 0; k < cols; ++k) to[k] = to_bf16(values[static_cast<std::size_t>(k)]);
     });
-    copy_now(data.data() + first * cols * 2, staging.data(),
-             static_cast<std::size_t>(count * cols * 2));
+    cuda::copy_now(data.data() + first * cols * 2, staging.data(),
+                   static_cast<std::size_t>(count * cols * 2));
   }
   return {rows, cols, weight.dtype, Packing::kGpuRows, std::move(data)};
 }
@@ -67,11 +56,9 @@ PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts) {
               {.device = parts[0].device()});
   std::byte* to = data.data();
   for (const PackedMatrix& part : parts) {
-    copy_now(to, part.data(), part.bytes());
+    cuda::copy_now(to, part.data(), part.bytes());
     to += part.bytes();
   }
-  // A copy within the device may still run when it returns.
-  cuda::check_cuda(cudaStreamSynchronize(cudaStreamLegacy), "copying weights on a GPU");
   return {rows, parts[0].cols(), parts[0].dtype(), Packing::kGpuRows, std::move(data)};
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -26,6 +27,8 @@ struct RopeArgs {
 /// (l + 32 i, l + 32 i + head_dim / 2).
 template <class T, class KV>
 __global__ void rope_kernel(RopeArgs args) {
+  let_next_start();
+  await_inputs();
   const std::int64_t item = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (item >= args.num_items) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -145,11 +148,10 @@ void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream) {
                      .eps = args.norm_eps};
   visit_device_float(args.q.dtype, [&]<class T>() {
     visit_device_float(args.kv.dtype, [&]<class KV>() {
-      rope_kernel<T, KV>
-          <<<blocks_for(items, kWarps), 32 * kWarps, 0, as_cuda(stream).handle()>>>(job);
+      launch("qk_norm_rope_store", rope_kernel<T, KV>,
+             {dim3(blocks_for(items, kWarps)), 32 * kWarps}, as_cuda(stream).handle(), job);
     });
   });
-  check_launch("qk_norm_rope_store");
 }
 
 }  // namespace minisgl::kernels::gpu

@@ -109,4 +109,11 @@ std::byte* allocate_pinned(std::size_t bytes) {
 
 void release_pinned(std::byte* memory) noexcept { cudaFreeHost(memory); }
 
+void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes) {
+  cudaError_t error = cudaMemcpy(dst, src, bytes, cudaMemcpyDefault);
+  // A copy within the device may still run when it returns.
+  if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);
+  check_cuda(error, "copying ", bytes, " bytes from or to a GPU");
+}
+
 }  // namespace minisgl::cuda

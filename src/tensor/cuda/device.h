@@ -49,6 +49,10 @@ void release(std::byte* memory, Device device) noexcept;
 std::byte* allocate_pinned(std::size_t bytes);
 void release_pinned(std::byte* memory) noexcept;
 
+/// Copies between the host and a device, or within one; returns when it is done. Work of streams is
+/// not waited for.
+void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes);
+
 /// A stream of the device. Its submit() runs the step at once on the calling thread: what the step
 /// enqueues is the work. A failed launch or copy throws Error where it is noticed, with CUDA's name
 /// of the error.

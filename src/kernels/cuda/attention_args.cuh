@@ -1,0 +1,36 @@
+// The arguments of attention as kernels take them.
+
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/launch.h"
+
+namespace minisgl::kernels::gpu {
+
+/// Strides in elements.
+struct AttentionArgs {
+  const void *q, *k, *v;
+  void* out;
+  const int *cu_seqlens_q, *cache_seqlens, *page_table;
+  std::int64_t q_stride, q_head_stride, out_stride, out_head_stride, slot_stride, kv_head_stride;
+  std::int64_t page_table_stride;
+  int num_seqs, kv_heads, group, head_dim, page_size, window;
+  float scale, softcap;
+
+  __device__ std::int64_t slot_of(int seq, int key) const {
+    const int* pages = page_table + seq * page_table_stride;
+    if (page_size == 1) return pages[key];
+    return std::int64_t{pages[key / page_size]} * page_size + key % page_size;
+  }
+  __device__ float capped(float product) const {
+    const float score = product * scale;
+    return softcap == 0 ? score : softcap * tanhf(score / softcap);
+  }
+};
+
+/// Checks them; throws Error that says what was expected.
+AttentionArgs attention_args(const PagedAttentionArgs& args);
+
+}  // namespace minisgl::kernels::gpu

@@ -1,0 +1,233 @@
+// Attention on a GPU: the plain kernel against the oracle in double, the fast ones against the
+// plain one on many random batches. Without a GPU every test is skipped.
+
+#include "kernels/cuda/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/math.h"
+#include "kernels/ref/reference.h"
+#include "tensor/half.h"
+#include "testing/gpu.h"
+#include "testing/random.h"
+
+namespace minisgl::kernels {
+namespace {
+
+using testing_util::copy_to;
+using testing_util::Random;
+
+struct Sequence {
+  std::int32_t queries = 1, keys = 1;
+};
+
+struct Case {
+  std::int32_t q_heads = 16, kv_heads = 8, head_dim = 128, page_size = 16;
+  std::int32_t window = 0;
+  float softcap = 0;
+  std::vector<Sequence> sequences;
+
+  std::string describe() const {
+    std::string text = std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " heads of " +
+                       std::to_string(head_dim) + ", pages of " + std::to_string(page_size) +
+                       ", window " + std::to_string(window) + ", cap " + std::to_string(softcap) +
+                       ", queries/keys";
+    for (const Sequence& s : sequences)
+      text += " " + std::to_string(s.queries) + "/" + std::to_string(s.keys);
+    return text;
+  }
+};
+
+Tensor random_bf16(const Shape& shape, Random& random, float amplitude) {
+  Tensor tensor(shape, DType::kBF16);
+  for (std::int64_t i = 0; i < shape.numel(); ++i)
+    tensor.view().as<BFloat16>()[i] = to_bf16(random.uniform() * amplitude);
+  return tensor;
+}
+
+Tensor widened(TensorView tensor) {
+  Tensor wide(tensor.shape, DType::kF32);
+  for (std::int64_t i = 0; i < tensor.numel(); ++i)
+    wide.view().as<float>()[i] = to_f32(tensor.as<BFloat16>()[i]);
+  return wide;
+}
+
+/// A batch in host memory: sequences in shuffled pages of a pool, and their queries.
+struct Problem {
+  Problem(const Case& of, Random& random) : c(of) {
+    const auto num_seqs = static_cast<std::int64_t>(c.sequences.size());
+    std::int64_t tokens = 0;
+    cu_seqlens_q = Tensor({num_seqs + 1}, DType::kI32);
+    cache_seqlens = Tensor({num_seqs}, DType::kI32);
+    for (std::int64_t i = 0; i < num_seqs; ++i) {
+      tokens += c.sequences[i].queries;
+      cu_seqlens_q.view().as<std::int32_t>()[i + 1] = static_cast<std::int32_t>(tokens);
+      cache_seqlens.view().as<std::int32_t>()[i] = c.sequences[i].keys;
+      max_q = std::max(max_q, c.sequences[i].queries);
+      max_k = std::max(max_k, c.sequences[i].keys);
+    }
+    const std::int64_t width = ceil_div(max_k, c.page_size);
+    num_pages = width * num_seqs + 1;
+    std::vector<std::int32_t> pages(static_cast<std::size_t>(num_pages));
+    std::iota(pages.begin(), pages.end(), 0);
+    for (std::size_t i = pages.size() - 1; i > 0; --i)
+      std::swap(pages[i], pages[random.below(static_cast<std::int64_t>(i) + 1)]);
+    page_table = Tensor({num_seqs, width}, DType::kI32);
+    std::copy_n(pages.begin(), num_seqs * width, page_table.view().as<std::int32_t>());
+    q = random_bf16({tokens, c.q_heads, c.head_dim}, random, 3);
+    const Shape pool{num_pages * c.page_size, c.kv_heads, c.head_dim};
+    k = random_bf16(pool, random, 1);
+    v = random_bf16(pool, random, 1);
+  }
+
+  /// With every array copied to `device` by `copy`; `out` gets the result.
+  PagedAttentionArgs args(const Tensor& query, const Tensor& keys, const Tensor& values,
+                          const Tensor& out, const Tensor& offsets, const Tensor& lengths,
+                          const Tensor& table) const {
+    return {.q = query,
+            .kv = {.k = keys.view().data,
+                   .v = values.view().data,
+                   .dtype = DType::kBF16,
+                   .num_heads = c.kv_heads,
+                   .head_dim = c.head_dim,
+                   .slot_stride = std::int64_t{c.kv_heads} * c.head_dim,
+                   .head_stride = c.head_dim,
+                   .num_slots = num_pages * c.page_size,
+                   .page_size = c.page_size},
+            .cu_seqlens_q = offsets,
+            .cache_seqlens = lengths,
+            .page_table = table,
+            .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)),
+            .window_tokens = c.window,
+            .softcap = c.softcap,
+            .max_seqlen_q = max_q,
+            .max_seqlen_k = max_k,
+            .out = out};
+  }
+
+  Case c;
+  Tensor q, k, v, cu_seqlens_q, cache_seqlens, page_table;
+  std::int32_t max_q = 0, max_k = 0;
+  std::int64_t num_pages = 0;
+};
+
+class GpuAttentionTest : public testing_util::GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (!IsSkipped()) stream_ = cuda::make_stream(kGpu);
+  }
+
+  /// The output of the plain kernel and of paged_attention().
+  struct Results {
+    Tensor plain, fast;
+  };
+  Results attend(const Problem& p) {
+    const Tensor q = copy_to(p.q, kGpu, *stream_), k = copy_to(p.k, kGpu, *stream_),
+                 v = copy_to(p.v, kGpu, *stream_),
+                 offsets = copy_to(p.cu_seqlens_q, kGpu, *stream_),
+                 lengths = copy_to(p.cache_seqlens, kGpu, *stream_),
+                 table = copy_to(p.page_table, kGpu, *stream_);
+    const Tensor plain = poisoned(p.q.view().shape), fast = poisoned(p.q.view().shape);
+    gpu::paged_attention_plain(p.args(q, k, v, plain, offsets, lengths, table), *stream_);
+    const Tensor workspace(
+        {gpu::paged_attention_workspace_bytes(static_cast<std::int64_t>(p.c.sequences.size()),
+                                              p.c.q_heads, p.c.kv_heads, p.c.head_dim)},
+        DType::kU8, {.device = kGpu});
+    paged_attention(p.args(q, k, v, fast, offsets, lengths, table), workspace, *stream_);
+    return {widened(copy_to(plain, kCpu, *stream_)), widened(copy_to(fast, kCpu, *stream_))};
+  }
+
+  Tensor poisoned(const Shape& shape) {
+    Tensor host(shape, DType::kBF16);
+    std::fill_n(host.view().data, host.view().bytes(), std::byte{0xFF});
+    return copy_to(host, kGpu, *stream_);
+  }
+
+  std::unique_ptr<Stream> stream_;
+};
+
+/// Values are below 1; results are rounded to bf16, and so are the fast kernel's weights.
+void expect_near(TensorView found, TensorView expected, double tolerance) {
+  for (std::int64_t i = 0; i < expected.numel(); ++i)
+    ASSERT_LE(std::abs(found.as<float>()[i] - expected.as<float>()[i]), tolerance)
+        << "element " << i << " of " << to_string(expected.shape) << ": " << found.as<float>()[i]
+        << ", expected " << expected.as<float>()[i];
+}
+
+Case random_case(Random& random, std::int32_t longest, std::int32_t most_sequences) {
+  constexpr std::int32_t kPageSizes[] = {1, 16, 64, 256};
+  constexpr std::int32_t kGroups[] = {1, 2, 3, 4, 5, 7, 8, 16};
+  constexpr std::int32_t kKvHeads[] = {1, 2, 8};
+  Case c;
+  c.page_size = kPageSizes[random.below(4)];
+  c.kv_heads = kKvHeads[random.below(3)];
+  c.q_heads = c.kv_heads * kGroups[random.below(8)];
+  c.head_dim = random.below(2) == 0 ? 64 : 128;
+  if (random.below(4) == 0) c.window = static_cast<std::int32_t>(random.between(1, longest));
+  if (random.below(5) == 0) c.softcap = 5;
+  const bool decode = random.below(2) == 0;
+  const std::int64_t count = random.between(1, most_sequences);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto keys = static_cast<std::int32_t>(
+        random.below(3) == 0 ? 64 * random.between(1, longest / 64) + random.between(-1, 1)
+                             : random.between(1, longest));
+    const auto queries =
+        decode || random.below(4) == 0
+            ? 1
+            : static_cast<std::int32_t>(random.below(2) == 0 ? keys : random.between(1, keys));
+    c.sequences.push_back({queries, keys});
+  }
+  return c;
+}
+
+TEST_F(GpuAttentionTest, ThePlainKernelIsTheOracleUpToRounding) {
+  Random random(1);
+  for (int round = 0; round < 40; ++round) {
+    Case c = random_case(random, 150, 3);
+    if (round % 4 == 0) c.head_dim = static_cast<std::int32_t>(8 * random.between(1, 32));
+    SCOPED_TRACE(c.describe());
+    const Problem p(c, random);
+    Tensor expected(p.q.view().shape, DType::kF32);
+    ref::paged_attention(
+        p.args(widened(p.q), p.k, p.v, expected, p.cu_seqlens_q, p.cache_seqlens, p.page_table));
+    const Results found = attend(p);
+    expect_near(found.plain, expected, 0.004);
+    expect_near(found.fast, expected, 0.012);
+  }
+}
+
+TEST_F(GpuAttentionTest, TheFastKernelsAreThePlainOneUpToRoundingOnAThousandRandomBatches) {
+  Random random(2);
+  for (int round = 0; round < 1000; ++round) {
+    const Case c = random_case(random, round % 10 == 0 ? 2500 : 300, round % 7 == 0 ? 12 : 3);
+    SCOPED_TRACE("round " + std::to_string(round) + ": " + c.describe());
+    const Results found = attend(Problem(c, random));
+    expect_near(found.fast, found.plain, 0.012);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GpuAttentionTest, ManySequencesAndLongOnesAreSharedOut) {
+  Random random(3);
+  for (const std::int32_t count : {1, 2, 64, 256}) {
+    Case c;
+    for (std::int32_t i = 0; i < count; ++i)
+      c.sequences.push_back({1, static_cast<std::int32_t>(random.between(1, 20000 / count + 100))});
+    SCOPED_TRACE(std::to_string(count) + " sequences");
+    const Problem p(c, random);
+    const Results first = attend(p);
+    expect_near(first.fast, first.plain, 0.012);
+    const Results second = attend(p);  // the tickets are as they were
+    expect_near(second.fast, first.fast, 0);
+  }
+}
+
+}  // namespace
+}  // namespace minisgl::kernels

@@ -1,0 +1,308 @@
+// The inner parts of attention: tiles of keys and values on their way through shared memory, and
+// what a warp does with one.
+
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/attention_args.cuh"
+#include "kernels/cuda/vec.cuh"
+
+namespace minisgl::kernels::gpu {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kTile = 64;  // keys
+constexpr int kStages = 2;
+
+/// Where 16 bytes of a row lie: neighbouring rows begin in different banks, so that eight rows are
+/// read at once, by ldmatrix as well as by a row's threads.
+template <int kDim>
+__device__ inline int swizzled(int row, int unit) {
+  return row * (kDim / 8) + (unit ^ (row & 7));
+}
+
+/// Keys and values of a tile in shared memory, rows of kDim numbers, in units of 16 bytes.
+template <int kDim>
+struct TileMemory {
+  uint4* k;
+  uint4* v;
+  static constexpr int kUnits = kTile * kDim / 8;  // of each
+};
+
+template <int kDim>
+constexpr int shared_bytes() {
+  return kStages * 2 * TileMemory<kDim>::kUnits * 16;
+}
+
+__device__ inline std::uint32_t shared_address(const void* p) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+}
+
+/// 16 bytes from global to shared memory, without the caller's registers; zeros unless `valid`.
+__device__ inline void copy_async(uint4* to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(valid ? 16 : 0));
+}
+
+/// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
+template <bool kTransposed>
+__device__ inline void load_matrices(std::uint32_t (&r)[4], const uint4* row) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row)));
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(row)));
+  }
+}
+
+__device__ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ inline std::uint32_t packed(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
+/// The keys [begin, end) that a row sees.
+struct Visible {
+  int begin, end;
+};
+
+/// Brings the tiles of one KV head of one sequence to shared memory, the next one while the block
+/// works on the last. All threads call its functions alike.
+template <int kDim>
+class TileLoader {
+ public:
+  __device__ TileLoader(const AttentionArgs& args, int seq, int kv_head, int end_key,
+                        unsigned char* shared)
+      : args_(args),
+        k_(static_cast<const Bf16*>(args.k) + kv_head * args.kv_head_stride),
+        v_(static_cast<const Bf16*>(args.v) + kv_head * args.kv_head_stride),
+        seq_(seq),
+        end_key_(end_key),
+        memory_(reinterpret_cast<uint4*>(shared)) {}
+
+  /// work(tile, first key) for the tiles [begin, end).
+  template <class Work>
+  __device__ void run(int begin, int end, const Work& work) {
+    load(begin, begin);
+    for (int tile = begin; tile < end; ++tile) {
+      if (tile + 1 < end) {
+        load(tile + 1, begin);
+        asm volatile("cp.async.wait_group 1;");
+      } else {
+        asm volatile("cp.async.wait_group 0;");
+      }
+      __syncthreads();
+      work(stage(tile - begin), tile * kTile);
+      __syncthreads();
+    }
+  }
+
+ private:
+  __device__ TileMemory<kDim> stage(int i) const {
+    uint4* at = memory_ + (i % kStages) * 2 * TileMemory<kDim>::kUnits;
+    return {at, at + TileMemory<kDim>::kUnits};
+  }
+
+  /// Whole rows at a time: a row's units lie in consecutive threads. Keys from end_key on are
+  /// zeros.
+  __device__ void load(int tile, int begin) {
+    constexpr int kRowUnits = kDim / 8;
+    constexpr int kRowsAtOnce = kThreads / kRowUnits;
+    constexpr int kSteps = kTile / kRowsAtOnce;
+    const TileMemory<kDim> to = stage(tile - begin);
+    const int unit = static_cast<int>(threadIdx.x) % kRowUnits;
+    std::int64_t slots[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int key = tile * kTile + i * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
+      slots[i] = key < end_key_ ? args_.slot_of(seq_, key) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int row = i * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
+      const std::int64_t at = slots[i] < 0 ? 0 : slots[i] * args_.slot_stride + 8 * unit;
+      copy_async(to.k + swizzled<kDim>(row, unit), k_ + at, slots[i] >= 0);
+      copy_async(to.v + swizzled<kDim>(row, unit), v_ + at, slots[i] >= 0);
+    }
+    asm volatile("cp.async.commit_group;");
+  }
+
+  const AttentionArgs& args_;
+  const Bf16 *k_, *v_;
+  int seq_, end_key_;
+  uint4* memory_;
+};
+
+/// 16 rows of queries in the registers of a warp, and their softmax over the keys so far, kKeys at
+/// a time. Lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8.
+template <int kDim, int kKeys>
+class WarpRows {
+ public:
+  /// Null rows are zeros.
+  __device__ void load_queries(const Bf16* low, const Bf16* high, int lane) {
+    const int t = lane % 4;
+    const auto word = [](const Bf16* row, int at) {
+      return row == nullptr ? 0U : *reinterpret_cast<const std::uint32_t*>(row + at);
+    };
+#pragma unroll
+    for (int i = 0; i < kDim / 16; ++i) {
+      q_[i][0] = word(low, 16 * i + 2 * t);
+      q_[i][1] = word(high, 16 * i + 2 * t);
+      q_[i][2] = word(low, 16 * i + 2 * t + 8);
+      q_[i][3] = word(high, 16 * i + 2 * t + 8);
+    }
+  }
+
+  /// Adds the keys that lie in rows first_row .. first_row + kKeys of the tile, whose first is key
+  /// `key` of the sequence; `low` and `high` is what this lane's two rows see.
+  __device__ void add(const TileMemory<kDim>& tile, int first_row, int key, Visible low,
+                      Visible high, const AttentionArgs& args, int lane) {
+    float scores[kKeys / 8][4] = {};
+#pragma unroll
+    for (int n = 0; n < kKeys / 16; ++n) {
+#pragma unroll
+      for (int i = 0; i < kDim / 16; ++i) {
+        std::uint32_t b[4];  // keys 0..7 and 8..15, each with numbers 0..7 and 8..15
+        const int row = first_row + 16 * n + lane / 16 * 8 + lane % 8;
+        load_matrices<false>(b, tile.k + swizzled<kDim>(row, 2 * i + lane / 8 % 2));
+        multiply(scores[2 * n], q_[i], b[0], b[1]);
+        multiply(scores[2 * n + 1], q_[i], b[2], b[3]);
+      }
+    }
+    scale(scores, key, low, high, args, lane);
+    float best[2] = {max_[0], max_[1]};
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      best[0] = fmaxf(best[0], fmaxf(scores[n][0], scores[n][1]));
+      best[1] = fmaxf(best[1], fmaxf(scores[n][2], scores[n][3]));
+    }
+    float factor[2];
+    float base[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      best[r] = fmaxf(best[r], __shfl_xor_sync(~0U, best[r], 1));
+      best[r] = fmaxf(best[r], __shfl_xor_sync(~0U, best[r], 2));
+      base[r] = best[r] == -INFINITY ? 0.0F : best[r];  // nothing seen so far
+      factor[r] = exp2f(max_[r] - base[r]);
+      max_[r] = best[r];
+      sum_[r] *= factor[r];
+    }
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        scores[n][j] = exp2f(scores[n][j] - base[j / 2]);
+        sum_[j / 2] += scores[n][j];
+      }
+#pragma unroll
+    for (int n = 0; n < kDim / 8; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out_[n][j] *= factor[j / 2];
+    add_values(tile, first_row, scores, lane);
+  }
+
+  /// values [16][kDim], and of each row the maximum and the sum.
+  __device__ void write(float* values, float* maxima, float* sums, int lane) {
+    sum_lanes();
+    const int g = lane / 4;
+    const int t = lane % 4;
+#pragma unroll
+    for (int n = 0; n < kDim / 8; ++n) {
+      values[g * kDim + 8 * n + 2 * t] = out_[n][0];
+      values[g * kDim + 8 * n + 2 * t + 1] = out_[n][1];
+      values[(g + 8) * kDim + 8 * n + 2 * t] = out_[n][2];
+      values[(g + 8) * kDim + 8 * n + 2 * t + 1] = out_[n][3];
+    }
+    if (t != 0) return;
+    // Of a warp that has seen nothing the weight is 2^-inf.
+    maxima[g] = max_[0];
+    maxima[g + 8] = max_[1];
+    sums[g] = sum_[0];
+    sums[g + 8] = sum_[1];
+  }
+
+  /// The attention itself; null rows are not written.
+  __device__ void write_output(Bf16* low, Bf16* high, int lane) {
+    sum_lanes();
+    const int t = lane % 4;
+    const float inverse[2] = {1.0F / sum_[0], 1.0F / sum_[1]};
+#pragma unroll
+    for (int n = 0; n < kDim / 8; ++n) {
+      if (low != nullptr)
+        *reinterpret_cast<std::uint32_t*>(low + 8 * n + 2 * t) =
+            packed(out_[n][0] * inverse[0], out_[n][1] * inverse[0]);
+      if (high != nullptr)
+        *reinterpret_cast<std::uint32_t*>(high + 8 * n + 2 * t) =
+            packed(out_[n][2] * inverse[1], out_[n][3] * inverse[1]);
+    }
+  }
+
+ private:
+  /// Products to scores in base 2; -inf for keys that are not seen.
+  __device__ void scale(float (&scores)[kKeys / 8][4], int key, Visible low, Visible high,
+                        const AttentionArgs& args, int lane) const {
+    constexpr float kLog2E = 1.4426950408889634F;
+    const float factor = args.scale * kLog2E;
+    const int t = lane % 4;
+    const bool all = key >= max(low.begin, high.begin) && key + kKeys <= min(low.end, high.end);
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const Visible& visible = j < 2 ? low : high;
+        const int at = key + 8 * n + 2 * t + j % 2;
+        const float score =
+            args.softcap == 0 ? scores[n][j] * factor : args.capped(scores[n][j]) * kLog2E;
+        scores[n][j] = all || (at >= visible.begin && at < visible.end) ? score : -INFINITY;
+      }
+  }
+
+  __device__ void add_values(const TileMemory<kDim>& tile, int first_row,
+                             const float (&weights)[kKeys / 8][4], int lane) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i) {
+      const std::uint32_t a[4] = {packed(weights[2 * i][0], weights[2 * i][1]),
+                                  packed(weights[2 * i][2], weights[2 * i][3]),
+                                  packed(weights[2 * i + 1][0], weights[2 * i + 1][1]),
+                                  packed(weights[2 * i + 1][2], weights[2 * i + 1][3])};
+#pragma unroll
+      for (int n = 0; n < kDim / 16; ++n) {
+        std::uint32_t b[4];  // numbers 0..7 of keys 0..7 and 8..15, then numbers 8..15
+        const int row = first_row + 16 * i + lane / 8 % 2 * 8 + lane % 8;
+        load_matrices<true>(b, tile.v + swizzled<kDim>(row, 2 * n + lane / 16));
+        multiply(out_[2 * n], a, b[0], b[1]);
+        multiply(out_[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+  }
+
+  /// A row's sum lies in four lanes.
+  __device__ void sum_lanes() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum_[r] += __shfl_xor_sync(~0U, sum_[r], 1);
+      sum_[r] += __shfl_xor_sync(~0U, sum_[r], 2);
+    }
+  }
+
+  std::uint32_t q_[kDim / 16][4];
+  float out_[kDim / 8][4] = {};
+  float max_[2] = {-INFINITY, -INFINITY};
+  float sum_[2] = {};
+};
+
+}  // namespace minisgl::kernels::gpu

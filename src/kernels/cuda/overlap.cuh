@@ -1,0 +1,58 @@
+// Kernels that begin while the one before them ends (programmatic dependent launch, from Hopper
+// on).
+//
+// A kernel that is started by launch() calls await_inputs() before it touches what an earlier
+// kernel wrote or reads; before that it may read weights. It has then seen the end of all earlier
+// kernels, as each of them has waited in its turn. Launching, blocks that leave early included,
+// costs no time of its own: measured 7 to 30 % of short kernels' time.
+
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "tensor/cuda/error.h"
+#include "tensor/cuda/stream.h"
+
+namespace minisgl::kernels::gpu {
+
+/// Lets the next kernel's blocks start as soon as there is room for them. First thing in a kernel.
+__device__ inline void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/// Waits until all earlier kernels have ended and what they wrote can be seen.
+__device__ inline void await_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads;
+  std::size_t shared_bytes = 0;
+};
+
+/// Starts a kernel that calls await_inputs(); throws Error naming it if it cannot be launched.
+template <class... Parameters, class... Args>
+void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
+            cudaStream_t stream, Args&&... args) {
+  cudaLaunchAttribute overlapping{};
+  overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlapping.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = &overlapping;
+  config.numAttrs = 1;
+  cuda::check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Args>(args))...),
+                   "launching ", name);
+}
+
+}  // namespace minisgl::kernels::gpu

@@ -1,0 +1,122 @@
+// Whole models on a GPU. Without one every test is skipped.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "testing/golden.h"
+#include "testing/gpu.h"
+
+namespace minisgl {
+namespace {
+
+using testing_util::RunConfig;
+using testing_util::ScheduledRun;
+
+class GpuModelTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = testing_util::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  }
+  std::filesystem::path folder() const {
+    return testing_util::test_data(MINISGL_TEST_DATA) / "tiny" / GetParam();
+  }
+};
+
+/// How far a bf16 engine may be off: twice as far as transformers is with bf16, but 0.03 at least.
+double tolerance_of(const nlohmann::json& prompt) {
+  return std::max(0.03, 2 * prompt["check"]["hf_bf16_cpu_max_abs_last_logit_diff"].get<double>());
+}
+
+void submit_all(ScheduledRun& run, const nlohmann::json& golden) {
+  for (const auto& prompt : golden["prompts"])
+    run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
+                               .ignore_eos = true});
+}
+
+TEST_P(GpuModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goes) {
+  const nlohmann::json golden = testing_util::read_json(folder() / "golden.json");
+  for (const RunConfig& config :
+       {RunConfig{.device = kGpu, .graph_max = 0, .keep_logits = 1},
+        RunConfig{.device = kGpu,
+                  .page_size = 16,
+                  .prefill_budget = 32,
+                  .attention = "ref",
+                  .keep_logits = 1},
+        RunConfig{.device = kGpu, .page_size = 64, .graph_sizes = {1, 2, 4, 8}, .keep_logits = 1},
+        RunConfig{.device = kGpu,
+                  .page_size = 256,
+                  .num_pages = 64,
+                  .overlap = false,
+                  .graph_sizes = {16},
+                  .keep_logits = 1}}) {
+    SCOPED_TRACE(testing_util::describe(config));
+    ScheduledRun run(folder(), config);
+    submit_all(run, golden);
+    run.finish();
+    std::size_t equal = 0;
+    for (std::size_t i = 0; i < golden["prompts"].size(); ++i) {
+      const auto& prompt = golden["prompts"][i];
+      SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
+      equal += run.outcomes()[i].tokens == prompt["greedy"].get<std::vector<TokenId>>() ? 1 : 0;
+      ASSERT_EQ(run.outcomes()[i].error, "");
+      testing_util::expect_top_logits(run.outcomes()[i].logits.at(0), prompt["top10"],
+                                      tolerance_of(prompt));
+      testing_util::expect_greedy(run.outcomes()[i].tokens,
+                                  prompt["greedy"].get<std::vector<TokenId>>(),
+                                  prompt["greedy_margins"].get<std::vector<double>>(),
+                                  /*min_margin=*/2 * tolerance_of(prompt));
+      EXPECT_EQ(run.outcomes()[i].finish, FinishReason::kLength);
+    }
+    std::printf("%s: %zu of %zu answers have every golden id\n", GetParam().c_str(), equal,
+                golden["prompts"].size());
+    EXPECT_GE(equal, golden["prompts"].size() - 2);
+  }
+}
+
+TEST_P(GpuModelTest, AReplayGivesTheBitsOfAnEagerStep) {
+  const nlohmann::json golden = testing_util::read_json(folder() / "golden.json");
+  // One engine: its products were measured once, so that both kinds of step run the same kernels.
+  ScheduledRun run(folder(), {.device = kGpu, .cache = "naive", .graph_sizes = {8}});
+  ASSERT_NE(run.engine().graphs(), nullptr);
+  submit_all(run, golden);
+  run.finish();
+  EXPECT_GT(run.engine().graphs()->stats().replays, 20);
+  const std::int64_t replays = run.engine().graphs()->stats().replays;
+  run.engine().graphs()->set_enabled(false);
+  submit_all(run, golden);
+  run.finish();
+  EXPECT_EQ(run.engine().graphs()->stats().replays, replays);
+  const std::size_t count = golden["prompts"].size();
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(run.outcomes()[i].logits_hash, run.outcomes()[count + i].logits_hash) << i;
+    EXPECT_EQ(run.outcomes()[i].tokens, run.outcomes()[count + i].tokens) << i;
+  }
+}
+
+TEST_P(GpuModelTest, ScoresOfATextAreThoseOfTransformersAsFarAsBf16Goes) {
+  const nlohmann::json golden = testing_util::read_json(folder() / "golden.json");
+  ScheduledRun run(folder(), {.device = kGpu, .prefill_budget = 64, .graph_max = 0});
+  for (const auto& prompt : golden["prompts"]) {
+    const auto expected = prompt["token_logprobs"].get<std::vector<double>>();
+    const std::vector<double> found =
+        run.engine().token_logprobs(prompt["ids"].get<std::vector<TokenId>>());
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 0.25) << "token " << i + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GpuModelTest,
+                         testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
+                                         "mistral", "qwen2", "qwen3"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace minisgl
