@@ -1,5 +1,6 @@
 """Model folders from the command line: sampling defaults, types of weights, models without weights."""
 
+import gzip
 import json
 import pathlib
 import shutil
@@ -82,3 +83,58 @@ def test_config_json_alone_makes_a_model_of_dummy_weights(generate, tmp_path):
     shutil.copy(TINY / "qwen2" / "config.json", folder)
     first = generate(folder, "--dummy-weight")
     assert first == generate(folder, "--dummy-weight"), "always the same weights"
+
+
+@pytest.mark.parametrize(
+    ("where", "token"), [("config", 175), ("generation_config", 141), ("tokenizer", 37)]
+)
+def test_every_end_of_sequence_id_ends_an_answer(minisgl_binary, tmp_path, where, token):
+    """MOD-3: all that any of the three files names, and none of it in the text."""
+    prompt = json.loads((TINY / "llama" / "golden.json").read_text())["prompts"][1]
+    folder = shutil.copytree(TINY / "llama", tmp_path / "ended")
+    config = json.loads((folder / "config.json").read_text())
+    config["eos_token_id"] = [3, token if where == "config" else 4]
+    (folder / "config.json").write_text(json.dumps(config))
+    ends = [4, token if where == "generation_config" else 5]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    if where == "tokenizer":
+        vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        settings["eos_token"] = next(text for text, i in vocabulary.items() if i == token)
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    lines = [
+        {"temperature": 0, "max_tokens": 12},
+        {"temperature": 0, "max_tokens": 12, "ignore_eos": True},
+        {"temperature": 0, "max_tokens": 12, "ignore_eos": True, "stop_token_ids": [565]},
+    ]
+    requests = tmp_path / "requests.jsonl"
+    requests.write_text(
+        "\n".join(json.dumps({"token_ids": prompt["ids"], "sampling": line}) for line in lines)
+    )
+    done = subprocess.run(
+        [minisgl_binary, "generate", "--model", folder, "--input", requests, "--json"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    ended, whole, stopped = (json.loads(line) for line in done.stdout.splitlines())
+    greedy = prompt["greedy"]
+    assert ended["token_ids"] == greedy[: greedy.index(token) + 1]
+    assert ended["finish_reason"] == "stop"
+    assert whole["text"].startswith(ended["text"])
+    assert len(ended["text"]) < len(whole["text"])
+    assert whole["token_ids"] == greedy[:12]
+    assert whole["finish_reason"] == "length"
+    assert stopped["token_ids"] == greedy[: greedy.index(565) + 1]
+    assert stopped["finish_reason"] == "stop"
+
+
+def test_a_prompt_with_a_second_bos_keeps_it_and_is_warned_of(minisgl_binary, tmp_path):
+    """TOK-3: as Hugging Face tokenizes it, but not in silence."""
+    folder = shutil.copytree(TINY / "mistral", tmp_path / "mistral")
+    packed = folder / "model.safetensors.gz"
+    packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+    for prompt, warned in [("hi", False), ("<s>hi", True)]:
+        done = subprocess.run(
+            [minisgl_binary, "generate", "--model", folder, "--prompt", prompt, "--max-tokens", "1"],
+            capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert ("begins with <s>" in done.stderr) == warned, done.stderr

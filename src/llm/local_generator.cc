@@ -233,8 +233,17 @@ MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages,
 
 std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) const {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return *ids;
-  if (const auto* text = std::get_if<std::string>(&request.prompt))
-    return tokenizer().encode(*text, {.add_special = true});
+  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
+    std::vector<TokenId> ids = tokenizer().encode(*text, {.add_special = true});
+    const std::string bos = tokenizer().bos_token();
+    if (!bos.empty() && text->starts_with(bos) && ids.size() > 1 && ids[0] == ids[1] &&
+        !warned_of_two_bos_.exchange(true))
+      log::warning(
+          "A prompt begins with {}, which the tokenizer adds as well: it has two of them. Leave it "
+          "out of prompts (said once)",
+          bos);
+    return ids;
+  }
   return tokenizer().encode(std::get<MarkedText>(request.prompt));
 }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -65,6 +66,7 @@ class LocalGenerator final : public Generator {
   SamplingDefaults sampling_defaults_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string tokenizer_error_;  // why there is none
+  mutable std::atomic<bool> warned_of_two_bos_ = false;
   std::unique_ptr<ChatRenderer> chat_renderer_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;

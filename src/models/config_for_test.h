@@ -13,6 +13,7 @@
 
 #include "minisgl/error.h"
 #include "models/config.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl::models {
 
@@ -29,9 +30,7 @@ inline std::string message_of(const std::function<void()>& action) {
   return "no error";
 }
 
-inline fs::path tiny(const std::string& name) {
-  return fs::path(MINISGL_TEST_DATA) / "tiny" / name;
-}
+inline fs::path tiny(const std::string& name) { return testing_util::tiny_model(name); }
 
 class ConfigTest : public testing::Test {
  protected:

@@ -13,14 +13,14 @@
 #include "minisgl/error.h"
 #include "models/config.h"
 #include "testing/tiny_gguf.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl::models {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-fs::path tiny(const std::string& name) { return fs::path(MINISGL_TEST_DATA) / "tiny" / name; }
+using testing_util::tiny_model;
 
 std::string message_of(const std::function<void()>& action) {
   try {
@@ -71,15 +71,15 @@ TEST_F(WeightSourceTest, TheSameModelInBothFormatsHasTheSameWeightsUnderTheSameN
                                                          {"qwen3", "qwen3"}};
   for (const auto& [name, architecture] : kModels) {
     const fs::path path = folder_ / "m.gguf";
-    testing_util::write_tiny_gguf(tiny(name), architecture, path);
-    const auto folder = open_weights(tiny(name));
+    testing_util::write_tiny_gguf(tiny_model(name), architecture, path);
+    const auto folder = open_weights(tiny_model(name));
     const auto gguf = open_weights(path);
-    EXPECT_EQ(folder->describe(), tiny(name).string());
+    EXPECT_EQ(folder->describe(), tiny_model(name).string());
     EXPECT_EQ(gguf->describe(), path.string());
     EXPECT_FALSE(folder->has_paired_qk_rows());
     EXPECT_EQ(gguf->has_paired_qk_rows(), std::string(architecture) == "llama");
 
-    const ModelConfig c = read_huggingface_config(tiny(name));
+    const ModelConfig c = read_huggingface_config(tiny_model(name));
     std::vector<std::string> names = gguf->names();
     std::erase(names, "rope_freqs.weight");
     EXPECT_EQ(names, folder->names()) << name;
@@ -110,7 +110,7 @@ TEST_F(WeightSourceTest, TheSameModelInBothFormatsHasTheSameWeightsUnderTheSameN
 }
 
 TEST_F(WeightSourceTest, ATensorThatIsNotThereIsAnEmptyView) {
-  const auto source = open_weights(tiny("llama-tied"));
+  const auto source = open_weights(tiny_model("llama-tied"));
   EXPECT_TRUE(source->find("lm_head.weight").empty());
   EXPECT_TRUE(source->find("model.layers.99.mlp.up_proj.weight").empty());
   EXPECT_FALSE(source->find("model.norm.weight").empty());
@@ -162,9 +162,9 @@ TEST_F(WeightSourceTest, ManyUnexpectedTensorsAreCounted) {
 }
 
 TEST_F(WeightSourceTest, SaysWhatToGiveInsteadOfASafetensorsFile) {
-  EXPECT_THAT(message_of([] { open_weights(tiny("llama") / "model.safetensors"); }),
+  EXPECT_THAT(message_of([] { open_weights(tiny_model("llama") / "model.safetensors"); }),
               HasSubstr("give the folder that this file is in"));
-  EXPECT_THAT(message_of([] { open_weights(tiny("llama") / "config.json"); }),
+  EXPECT_THAT(message_of([] { open_weights(tiny_model("llama") / "config.json"); }),
               HasSubstr("not a GGUF file: it is a JSON file"));
   EXPECT_THAT(message_of([] { open_weights("/nonexistent"); }), HasSubstr("No such file"));
 }
