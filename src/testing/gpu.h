@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 
 #include "minisgl/error.h"
@@ -21,13 +19,6 @@ inline std::string why_no_gpu() {
   } else {
     return cuda::num_devices() > 0 ? "" : "there is no GPU: " + cuda::why_no_devices();
   }
-}
-
-/// Where the tests' data lies: `built`, or what MINISGL_TEST_DATA says on a machine to which the
-/// tests were carried.
-inline std::filesystem::path test_data(const char* built) {
-  const char* carried = std::getenv("MINISGL_TEST_DATA");
-  return carried != nullptr ? carried : built;
 }
 
 /// Skips its tests where there is no GPU.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "testing/gzip.h"
+#include "testing/test_data.h"
 
 namespace minisgl::testing_util {
 
@@ -25,7 +26,7 @@ inline std::filesystem::path tiny_model(const std::string& name) {
         fs::temp_directory_path() / ("minisgl_tiny_" + std::to_string(::getpid()));
   };
   static const Unpacked unpacked;
-  const fs::path packed = fs::path(MINISGL_TEST_DATA) / "tiny" / name;
+  const fs::path packed = test_data(MINISGL_TEST_DATA) / "tiny" / name;
   if (!fs::exists(packed / "model.safetensors.gz")) return packed;
   const fs::path folder = unpacked.root / name;
   if (fs::exists(folder)) return folder;

@@ -7,6 +7,7 @@
 #include "sample_model.h"
 #include "testing/golden.h"
 #include "testing/gpu.h"
+#include "testing/test_data.h"
 
 namespace minisgl {
 namespace {

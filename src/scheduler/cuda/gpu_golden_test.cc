@@ -8,6 +8,7 @@
 
 #include "testing/golden.h"
 #include "testing/gpu.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -21,7 +22,7 @@ class GpuModelTest : public testing::TestWithParam<std::string> {
     if (const std::string why = testing_util::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
   std::filesystem::path folder() const {
-    return testing_util::test_data(MINISGL_TEST_DATA) / "tiny" / GetParam();
+    return testing_util::tiny_model(GetParam());
   }
 };
 
