@@ -21,9 +21,7 @@ class GpuModelTest : public testing::TestWithParam<std::string> {
   void SetUp() override {
     if (const std::string why = testing_util::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
-  std::filesystem::path folder() const {
-    return testing_util::tiny_model(GetParam());
-  }
+  std::filesystem::path folder() const { return testing_util::tiny_model(GetParam()); }
 };
 
 /// How far a bf16 engine may be off: twice as far as transformers is with bf16, but 0.03 at least.
