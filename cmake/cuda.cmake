@@ -43,7 +43,9 @@ if(MINISGL_HAS_CUDA)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${MINISGL_CCACHE})
   endif()
   # So that programs run from a folder with copies of their libraries (scripts/package_gpu).
+  # DT_RPATH, not DT_RUNPATH: the latter does not count for what a library needs in its turn.
   set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+  add_link_options(-Wl,--disable-new-dtags)
   # Each compiler of device code may take some gigabytes.
   set_property(GLOBAL APPEND PROPERTY JOB_POOLS cuda=2)
   message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION}, architectures ${MINISGL_CUDA_ARCHITECTURES}")

@@ -164,7 +164,7 @@ const SafetensorsType* find_type(std::string_view name) {
 
 /// "" when a view can describe the tensor.
 std::string why_unsupported(const Entry& entry, const SafetensorsType* type) {
-  if (type == nullptr || !type->dtype) return "type " + entry.type;
+  if (type == nullptr || !type->dtype) return "type " + in_quotes(entry.type);
   if (entry.shape.size() > kMaxRank) return std::to_string(entry.shape.size()) + " dimensions";
   return "";
 }

@@ -125,8 +125,8 @@ TEST_F(SafetensorsTest, TypesThatNobodyCanViewAreListedByName) {
                        {"ok", entry("I8", {4}, 12, 16)}};
   const SafetensorsFile file(write("x.safetensors", file_of(header, std::string(16, 'x'))));
   EXPECT_EQ(file.tensors().size(), 1U);
-  EXPECT_EQ(file.unsupported().at("f8"), "type F8_E4M3");
-  EXPECT_EQ(file.unsupported().at("new"), "type F4");
+  EXPECT_EQ(file.unsupported().at("f8"), "type 'F8_E4M3'");
+  EXPECT_EQ(file.unsupported().at("new"), "type 'F4'");
   EXPECT_EQ(file.unsupported().at("deep"), "5 dimensions");
 }
 

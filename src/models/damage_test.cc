@@ -126,14 +126,14 @@ const std::vector<Damage>& damages() {
       in_header("SizeIsNotTypeTimesShape", [](json& h) { entry_at(h, 0)["shape"][0] = 7; },
                 {"bytes, which is not BF16 [7"}),
       in_header("UnknownDtype", [](json& h) { entry_at(h, 0)["dtype"] = "F4_NEW"; },
-                {"type F4_NEW of tensor 'model.", "is not supported"}),
+                {"type 'F4_NEW' of tensor 'model.", "is not supported"}),
       in_header("QuantisedDtype",
                 [](json& h) {
                   json& entry = entry_at(h, 0);
                   entry["dtype"] = "F8_E4M3";
                   entry["shape"][0] = entry["shape"][0].get<std::int64_t>() * 2;
                 },
-                {"type F8_E4M3 of tensor 'model.", "weights may be F32, F16 or BF16"}),
+                {"type 'F8_E4M3' of tensor 'model.", "weights may be F32, F16 or BF16"}),
       {"ShapeOfAnotherModel",
        [](const fs::path& f) {
          edit_header(f / kShard, [](json& h) {

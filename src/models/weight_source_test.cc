@@ -124,7 +124,7 @@ TEST_F(WeightSourceTest, ATypeThatIsNotSupportedIsNamedWhenTheTensorIsWanted) {
   const auto source = open_weights(folder_);
   EXPECT_THAT(source->names(), testing::ElementsAre("w"));
   EXPECT_THAT(message_of([&] { source->find("w"); }),
-              HasSubstr("model.safetensors: type F8_E4M3 of tensor 'w' is not supported"));
+              HasSubstr("model.safetensors: type 'F8_E4M3' of tensor 'w' is not supported"));
 }
 
 TEST_F(WeightSourceTest, UnexpectedTensorsAreListedAndKnownExtrasAreNot) {
