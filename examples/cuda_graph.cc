@@ -3,8 +3,8 @@
 //
 //   build/examples/cuda_graph MODEL    a GGUF file or a Hugging Face folder
 //
-// Given Qwen3-0.6B in f32, it prints the ids that the chapter gives beside its own; those weights are
-// not part of the project, and this has not been run with them.
+// Given Qwen3-0.6B in f32, it prints the ids that the chapter gives beside its own; those weights
+// are not part of the project, and this has not been run with them.
 //
 // Prints what it finds; the exit status is 0 if everything is as it should be. docs/graphs.md
 // explains it. After mini-sglang from scratch, chapter 18, examples/ch18_cuda_graph.py.

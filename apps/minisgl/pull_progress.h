@@ -34,8 +34,8 @@ class Speed {
 };
 
 /// On a terminal two lines that are redrawn in place, one for the file and one for all of them,
-/// with speed and remaining time; what is finished moves up. Elsewhere one line for each finished file.
-/// Writes to standard error.
+/// with speed and remaining time; what is finished moves up. Elsewhere one line for each finished
+/// file. Writes to standard error.
 class PullProgress final : public pull::Progress {
  public:
   PullProgress();

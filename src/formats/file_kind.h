@@ -15,8 +15,8 @@ namespace minisgl {
 std::string describe_content(std::span<const std::byte> bytes);
 
 /// `text` between single quotes, for an error line: bytes that are no text, control characters and
-/// those that change the direction of a line become \xNN, and what is longer than 80 bytes is cut. A
-/// name out of a damaged file must not be able to break the line or flood the terminal.
+/// those that change the direction of a line become \xNN, and what is longer than 80 bytes is cut.
+/// A name out of a damaged file must not be able to break the line or flood the terminal.
 std::string in_quotes(std::string_view text);
 
 }  // namespace minisgl

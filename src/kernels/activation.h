@@ -15,11 +15,13 @@ namespace minisgl::kernels {
 /// Timing   enqueued on `stream`; does not allocate and does not synchronise.
 void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream);
 
-/// The same with gelu in place of silu: gelu(z) = z / 2 * (1 + tanh(sqrt(2 / pi) * (z + 0.044715 z^3))).
+/// The same with gelu in place of silu: gelu(z) = z / 2 * (1 + tanh(sqrt(2 / pi) * (z + 0.044715
+/// z^3))).
 ///
 /// Error    tanh within 3 units in the last place; where it is close to -1 the result keeps an
 ///          absolute error of 2e-7 |z|.
-/// Source   Hendrycks & Gimpel 2016, the approximation of section 2; torch gelu(approximate="tanh").
+/// Source   Hendrycks & Gimpel 2016, the approximation of section 2; torch
+/// gelu(approximate="tanh").
 void gelu_tanh_and_mul(TensorView gate_up, TensorView y, Stream& stream);
 
 }  // namespace minisgl::kernels

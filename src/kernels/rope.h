@@ -12,8 +12,8 @@
 
 namespace minisgl::kernels {
 
-/// [num_positions, 2 * inv_freq.size()] f32: row p holds cos(p * inv_freq) * scale in its first half and sin
-/// in its second. Angles are rounded to f32 as transformers does.
+/// [num_positions, 2 * inv_freq.size()] f32: row p holds cos(p * inv_freq) * scale in its first
+/// half and sin in its second. Angles are rounded to f32 as transformers does.
 Tensor make_rope_table(std::span<const float> inv_freq, std::int64_t num_positions,
                        float scale = 1.0F);
 
@@ -30,8 +30,8 @@ struct RopeStoreArgs {
 };
 
 /// q = rope(norm(q part)); kv.k[out_locs] = rope(norm(k part)); kv.v[out_locs] = v part. Rope
-/// rotates the pairs (d, d + rotated_dims / 2) ("half-split", as Hugging Face orders rows) and keeps
-/// the dimensions from rotated_dims on. Narrow keys
+/// rotates the pairs (d, d + rotated_dims / 2) ("half-split", as Hugging Face orders rows) and
+/// keeps the dimensions from rotated_dims on. Narrow keys
 /// and values are rounded to nearest even after all other arithmetic, which is f32.
 ///
 /// Two tokens of a step never have the same slot (but for padding rows, on the dummy page).

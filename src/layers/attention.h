@@ -15,8 +15,8 @@ namespace minisgl::layers {
 /// Source   mini-sglang layers/attention.py, models/utils.py RopeAttn.
 class RopeAttention {
  public:
-  /// `rope_table` is kernels::make_rope_table()'s, or empty for a layer without rope; it must outlive
-  /// the layer.
+  /// `rope_table` is kernels::make_rope_table()'s, or empty for a layer without rope; it must
+  /// outlive the layer.
   RopeAttention(const Weights& w, const ModelConfig& config, TensorView rope_table,
                 std::int64_t layer);
 

@@ -15,8 +15,8 @@ constexpr std::string_view kGemma3Defaults = R"({
   "max_position_embeddings": 131072, "tie_word_embeddings": true, "query_pre_attn_scalar": 256,
   "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0})";
 
-// Source: transformers models/{llama,mistral,mistral3,qwen2,qwen3,qwen3_moe,smollm3,gemma2,gemma3,phi3,
-// granite,olmo2}/; llama.cpp conversion/ (which reorders what) and src/models/.
+// Source: transformers models/ (llama, mistral, mistral3, qwen2, qwen3, qwen3_moe, smollm3, gemma2,
+// gemma3, phi3, granite, olmo2); llama.cpp conversion/ (which reorders what) and src/models/.
 constexpr Architecture kArchitectures[] = {
     {.huggingface = "LlamaForCausalLM", .gguf = "llama", .gguf_paired_qk_rows = true},
     {.huggingface = "MistralForCausalLM",

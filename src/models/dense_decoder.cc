@@ -17,8 +17,8 @@
 namespace minisgl::models {
 namespace {
 
-/// Names of a layer's norms, in transformers' words: what post_attention_layernorm follows depends on
-/// the placement. Empty: the layer has no such norm.
+/// Names of a layer's norms, in transformers' words: what post_attention_layernorm follows depends
+/// on the placement. Empty: the layer has no such norm.
 struct NormNames {
   std::string_view before_attention, after_attention, before_mlp, after_mlp;
 };

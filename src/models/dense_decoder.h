@@ -8,8 +8,8 @@
 
 namespace minisgl::models {
 
-/// Takes all weights from `w`; the options (biases, places of the norms, scales, tied head, head size,
-/// ropes, ...) are in `config`. The rope table covers `num_positions`.
+/// Takes all weights from `w`; the options (biases, places of the norms, scales, tied head, head
+/// size, ropes, ...) are in `config`. The rope table covers `num_positions`.
 std::unique_ptr<Model> make_dense_decoder(const layers::Weights& w, const ModelConfig& config,
                                           std::int64_t num_positions);
 

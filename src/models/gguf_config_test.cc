@@ -105,8 +105,8 @@ TEST_F(GgufConfigTest, LinearScalingHasANewAndAnOldKey) {
   }
 }
 
-// Oracle: llama.cpp multiplies cos and sin by attn_factor * (1 + 0.1 ln factor), and divides by that
-// of the log multiplier.
+// Oracle: llama.cpp multiplies cos and sin by attn_factor * (1 + 0.1 ln factor), and divides by
+// that of the log multiplier.
 TEST_F(GgufConfigTest, YarnIsReadFromItsKeys) {
   const auto rope_with = [this](const std::function<void(testing_util::GgufWriter&)>& change) {
     EXPECT_EQ(gguf_error([&](testing_util::GgufWriter& w) {

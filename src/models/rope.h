@@ -13,8 +13,8 @@ namespace minisgl::models {
 /// rounded once. The factor of cos and sin, rope.attention_factor, is not part of them.
 ///
 /// `max_seq_len` is the longest sequence that the frequencies are for, in tokens: only kDynamic and
-/// kLongRope depend on it, and only beyond original_max_position. Keys stay in the cache as they were
-/// rotated, so all sequences have the frequencies of the longest.
+/// kLongRope depend on it, and only beyond original_max_position. Keys stay in the cache as they
+/// were rotated, so all sequences have the frequencies of the longest.
 /// Errors   Error when `dims` is odd or the divisors are of another number.
 /// Source   transformers modeling_rope_utils.py (_compute_linear_scaling_rope_parameters,
 ///          _compute_llama3_parameters, _compute_yarn_parameters, _compute_dynamic_ntk_parameters,

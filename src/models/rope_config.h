@@ -16,7 +16,8 @@ namespace minisgl::models {
 /// Source   transformers modeling_rope_utils.py.
 RopeConfig read_rope(const JsonSection& section, std::int64_t head_dim, std::int64_t context);
 
-/// Whether rope_parameters has an object for each kind of layer (full_attention, sliding_attention).
+/// Whether rope_parameters has an object for each kind of layer (full_attention,
+/// sliding_attention).
 bool has_rope_of_each_kind(const JsonSection& section);
 
 /// Reads rope.freq_base, rope.dimension_count, rope.scaling.* and the tensors rope_freqs.weight and

@@ -1,5 +1,5 @@
-// Tiny models of every kind, against transformers: logits, log-probabilities and greedy ids, however
-// a request is run.
+// Tiny models of every kind, against transformers: logits, log-probabilities and greedy ids,
+// however a request is run.
 
 #include <gtest/gtest.h>
 

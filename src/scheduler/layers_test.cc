@@ -1,5 +1,6 @@
-// Which layer first gives something else than transformers' does. Each model is cut after each layer,
-// and after each layer's attention, so that its logits show what the stream of residuals is there.
+// Which layer first gives something else than transformers' does. Each model is cut after each
+// layer, and after each layer's attention, so that its logits show what the stream of residuals is
+// there.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -79,7 +80,8 @@ class LayersTest : public testing::TestWithParam<std::string> {
     return logits;
   }
 
-  /// The logits of this engine for a model of the first layers; without the last one's MLP, or with.
+  /// The logits of this engine for a model of the first layers; without the last one's MLP, or
+  /// with.
   std::vector<float> logits_of_cut(std::int64_t num_layers, bool with_mlp) const {
     json config = testing_util::read_json(folder_ / "config.json");
     config["num_hidden_layers"] = num_layers;

@@ -82,8 +82,8 @@ class GgufWriter {
   std::string metadata_, directory_, data_;
 };
 
-/// The GGUF name of a Hugging Face tensor. `norms_after`: the architecture also normalises what comes
-/// out of attention and MLP, so that post_attention_layernorm is not the norm before the MLP.
+/// The GGUF name of a Hugging Face tensor. `norms_after`: the architecture also normalises what
+/// comes out of attention and MLP, so that post_attention_layernorm is not the norm before the MLP.
 inline std::string gguf_name(std::string name, bool norms_after = false) {
   if (norms_after)
     for (const auto& [from, to] : std::initializer_list<std::pair<const char*, const char*>>{

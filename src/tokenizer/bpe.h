@@ -87,8 +87,8 @@ class Bpe {
 
   BpeVocabulary vocabulary_;
   bool has_all_bytes_;
-  // By two bytes: what a word begins with is looked up here, without hashing. Empty for vocabularies
-  // that do not start as bytes or lack some.
+  // By two bytes: what a word begins with is looked up here, without hashing. Empty for
+  // vocabularies that do not start as bytes or lack some.
   std::vector<MergeTable::Found> byte_pairs_;
   // Written by whoever comes first, always with the same value: a memo, not state.
   std::unique_ptr<std::atomic<std::uint8_t>[]> reachable_;

@@ -1,4 +1,5 @@
-// From a request's messages to the text of a prompt: a model's templates with the operator's choices.
+// From a request's messages to the text of a prompt: a model's templates with the operator's
+// choices.
 
 #pragma once
 

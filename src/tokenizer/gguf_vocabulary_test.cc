@@ -181,9 +181,8 @@ TEST(GgufVocabularyTest, ListsThatDoNotFitEachOtherStopLoading) {
     return writer.load_error();
   };
   EXPECT_EQ(make({"a b"}, {1, 1, 1}, 0), "no error");
-  EXPECT_NE(
-      make({"a b", "b a"}, {1, 1, 1}, 0).find("merge 1 ('b' + 'a') needs the token 'ba'"),
-      std::string::npos);
+  EXPECT_NE(make({"a b", "b a"}, {1, 1, 1}, 0).find("merge 1 ('b' + 'a') needs the token 'ba'"),
+            std::string::npos);
   EXPECT_EQ(make({"a b"}, {1, 1}, 0), "tokenizer.ggml.token_type has 2 entries for 3 tokens");
   EXPECT_EQ(make({"a b"}, {1, 1, 1}, 3),
             "tokenizer.ggml.eos_token_id is 3, but the vocabulary has 3 tokens");

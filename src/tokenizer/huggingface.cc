@@ -127,8 +127,8 @@ void set_added(std::optional<bool> wanted, TokenId token, bool in_front,
   }
 }
 
-// "add_bos_token" and "add_eos_token" count before the post-processor for the classes of Llama's and
-// Gemma's tokenizers, and only for them. Source: update_post_processor() of transformers'
+// "add_bos_token" and "add_eos_token" count before the post-processor for the classes of Llama's
+// and Gemma's tokenizers, and only for them. Source: update_post_processor() of transformers'
 // LlamaTokenizerFast and GemmaTokenizerFast.
 void read_add_flags(Element config, BpeTokenizerParts& parts) {
   const auto kind = json::find<std::string_view>(config, "tokenizer_class", kConfig).value_or("");

@@ -9,8 +9,9 @@
 namespace minisgl {
 namespace {
 
-// Steps come with a model. Some that each double what they find would fill the memory, so a text may
-// grow to this; Unicode's composition makes it at most three times as long, marks for spaces as well.
+// Steps come with a model. Some that each double what they find would fill the memory, so a text
+// may grow to this; Unicode's composition makes it at most three times as long, marks for spaces as
+// well.
 constexpr std::size_t kMaxGrowth = 16, kMaxExtraBytes = 1024;
 
 void check_growth(std::size_t bytes, std::size_t limit) {

@@ -83,8 +83,8 @@ class MergeTable {
 
   explicit MergeTable(std::size_t num_merges = 0);
 
-  /// A second merge of the same pair replaces the first, as in Hugging Face tokenizers. Throws Error
-  /// for ids and ranks beyond the limits.
+  /// A second merge of the same pair replaces the first, as in Hugging Face tokenizers. Throws
+  /// Error for ids and ranks beyond the limits.
   void add(TokenId left, TokenId right, Merge merge);
 
   /// The rank of a pair, and where merged() finds what it becomes.

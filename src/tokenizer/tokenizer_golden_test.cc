@@ -157,8 +157,8 @@ std::string digest(const Ids& ids) {
   return hex.str();
 }
 
-// MINISGL_LLAMA3 names a folder with Llama 3's tokenizer.json, which is not part of this repository;
-// tests/test_llama3_tokenizer.py fetches it and runs this test.
+// MINISGL_LLAMA3 names a folder with Llama 3's tokenizer.json, which is not part of this
+// repository; tests/test_llama3_tokenizer.py fetches it and runs this test.
 TEST(Llama3TokenizerTest, EncodesAndDecodesEveryTextAsTheReference) {
   const char* folder = std::getenv("MINISGL_LLAMA3");
   if (folder == nullptr) GTEST_SKIP() << "MINISGL_LLAMA3 is not set";

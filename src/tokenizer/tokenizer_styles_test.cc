@@ -1,5 +1,6 @@
 // The processing steps of real tokenizer.json files, with small vocabularies, against what Hugging
-// Face's tokenizers library makes of a hundred texts. tools/oracle/make_tokenizer_styles.py made them.
+// Face's tokenizers library makes of a hundred texts. tools/oracle/make_tokenizer_styles.py made
+// them.
 
 #include <gtest/gtest.h>
 

@@ -17,8 +17,8 @@
 namespace minisgl {
 
 /// Words of up to 8 * kKeyWords - 1 bytes and their tokens, kTokens at most: a fixed table of
-/// 2^kEntryBits places, in which a word replaces what was in its place. Text is made of few words, so
-/// that nine in ten are found here, with one access to memory.
+/// 2^kEntryBits places, in which a word replaces what was in its place. Text is made of few words,
+/// so that nine in ten are found here, with one access to memory.
 ///
 /// Not thread-safe: one for each thread that encodes.
 template <std::size_t kKeyWords, std::size_t kTokens, int kEntryBits>

@@ -32,8 +32,8 @@ struct GatedRows {
   std::int64_t width = 0;
 };
 
-/// Heads of one token: y[h] = rope(norm(x[h])), where norm is left out if `norm` is null. Dimensions
-/// from rotated_dims on are not turned.
+/// Heads of one token: y[h] = rope(norm(x[h])), where norm is left out if `norm` is null.
+/// Dimensions from rotated_dims on are not turned.
 struct RopeHeads {
   const float* x = nullptr;
   float* y = nullptr;
