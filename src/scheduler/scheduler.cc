@@ -115,7 +115,7 @@ class Scheduler::Impl {
   DecodeSet decoding_;
   std::map<RequestId, Sequence> sequences_;  // all that were not released
   std::int64_t num_arrivals_ = 0;
-  std::int64_t num_running_ = 0;  // admitted and not ended
+  std::int64_t num_running_ = 0;  // admitted and not released: their pages are taken
   std::array<Step, 2> steps_;
   Step* in_flight_ = nullptr;              // launched, not collected (only with overlap)
   std::deque<SchedulerMessage> messages_;  // drained, not handled
@@ -344,7 +344,6 @@ void Scheduler::Impl::take_token(Sequence& sequence, TokenId token) {
 void Scheduler::Impl::end(Sequence& sequence, FinishReason reason) {
   events_.push_back(
       {.request = sequence.request.id, .finish = reason, .cached_tokens = sequence.cached_tokens});
-  if (sequence.admitted()) --num_running_;
   sequence.ended = true;
   queue_.remove(sequence);
   decoding_.remove(sequence);
@@ -353,6 +352,7 @@ void Scheduler::Impl::end(Sequence& sequence, FinishReason reason) {
 void Scheduler::Impl::release(Sequence& sequence) {
   const RequestId id = sequence.request.id;
   if (sequence.admitted()) {
+    --num_running_;
     cache_.release(sequence.request);
     rows_.free(sequence.request.row);
   }

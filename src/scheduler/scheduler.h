@@ -46,6 +46,8 @@ struct TokenEvent {
 
 /// Counters for logs, metrics and tests; a snapshot.
 struct SchedulerStats {
+  /// Running requests are those that hold memory. One stays among them after its last event, until
+  /// no step in flight reads its pages: with none running, every page is free or cached.
   std::int64_t running = 0, waiting = 0;
   std::int64_t free_pages = 0, cached_pages = 0, locked_pages = 0, total_pages = 0;
   std::int64_t steps = 0, prompt_tokens = 0, cached_prompt_tokens = 0, generated_tokens = 0;

@@ -57,6 +57,11 @@ class Harness {
   bool step() {
     const bool worked = scheduler.step();
     scheduler.check_integrity();
+    const SchedulerStats stats = scheduler.stats();
+    if (stats.running == 0 && stats.waiting == 0) {
+      EXPECT_EQ(stats.free_pages + stats.cached_pages, stats.total_pages)
+          << "pages belong to a request that is not counted";
+    }
     return worked;
   }
 
