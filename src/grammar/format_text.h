@@ -17,8 +17,8 @@ std::string schema_text(const ResponseFormat& format, const PatternCheck& check_
 std::string choice_grammar(const ResponseFormat& format);
 
 /// kStructuralTag as xgrammar has it. Schemas in it are made enforceable, whitespace between the
-/// parts of their JSON is at most one character, and the older form {"structures", "triggers"} becomes
-/// "triggered_tags".
+/// parts of their JSON is at most one character, and the older form {"structures", "triggers"}
+/// becomes "triggered_tags".
 std::string structural_tag_text(const ResponseFormat& format, const PatternCheck& check_pattern);
 
 }  // namespace minisgl

@@ -13,13 +13,13 @@
 
 namespace minisgl {
 
-/// Compiles response formats for one vocabulary and keeps the last ones, so that a format that comes
-/// again costs nothing. Thread-safe: of several threads that ask for the same text, one compiles it
-/// and the others wait.
+/// Compiles response formats for one vocabulary and keeps the last ones, so that a format that
+/// comes again costs nothing. Thread-safe: of several threads that ask for the same text, one
+/// compiles it and the others wait.
 ///
-/// Special tokens and ids without a token (padding of the model's vocabulary) are never allowed; the
-/// ids that end an answer are, where the format is fulfilled, and no other then. All memory of a
-/// vocabulary is taken by the first request for a constraint.
+/// Special tokens and ids without a token (padding of the model's vocabulary) are never allowed;
+/// the ids that end an answer are, where the format is fulfilled, and no other then. All memory of
+/// a vocabulary is taken by the first request for a constraint.
 class Grammars {
  public:
   struct Options {
@@ -34,8 +34,9 @@ class Grammars {
   ~Grammars();
 
   /// What follows one answer; it may outlive this object. `format` is not text. Throws RequestError
-  /// (param "response_format") for a format that is ill-formed, not enforced (grammar/schema.h), too
-  /// large, or, in a build without xgrammar, any. May take seconds: not for the scheduler's thread.
+  /// (param "response_format") for a format that is ill-formed, not enforced (grammar/schema.h),
+  /// too large, or, in a build without xgrammar, any. May take seconds: not for the scheduler's
+  /// thread.
   std::unique_ptr<TokenConstraint> constraint(const ResponseFormat& format);
 
   /// Bytes of compiled formats in the cache, as far as xgrammar counts them.

@@ -27,8 +27,8 @@ class GrammarCache {
 
   explicit GrammarCache(std::int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  /// The value of `key`, made by `make` if it is not there: by one thread, for which others that ask
-  /// for the same key wait. Throws what `make` throws, to all of them.
+  /// The value of `key`, made by `make` if it is not there: by one thread, for which others that
+  /// ask for the same key wait. Throws what `make` throws, to all of them.
   Pointer get(const std::string& key, const std::function<Made()>& make) {
     std::promise<Made> promise;
     std::shared_future<Made> future;

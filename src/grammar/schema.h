@@ -18,9 +18,9 @@ using PatternCheck = std::function<std::string(const std::string& pattern)>;
 /// description, default, ...) and unknown keywords are dropped. docs/structured_output.md lists
 /// what is enforced. Besides:
 ///  - references become entries of "$defs" in the order of their first use;
-///  - lists of types and "oneOf" become "anyOf" (the latter only if its options exclude each other);
-///  - objects and arrays that say nothing of their contents may hold anything; others hold only what
-///    they declare, unless additionalProperties or items say more;
+///  - lists of types and "oneOf" become "anyOf" (the latter if its options exclude each other);
+///  - objects and arrays that say nothing of their contents may hold anything; others hold only
+///    what they declare, unless additionalProperties or items say more;
 ///  - lengths and formats of strings become patterns, integers get bounds of 18 digits.
 nlohmann::ordered_json enforceable_schema(const nlohmann::ordered_json& schema,
                                           const PatternCheck& check_pattern);

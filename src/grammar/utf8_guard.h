@@ -13,8 +13,9 @@
 namespace minisgl {
 
 /// Grammars speak of characters, but xgrammar lets any continuation byte follow a first byte. After
-/// four of them some would make an overlong form, a surrogate or a character beyond U+10FFFF (Unicode
-/// 15, table 3-7), which are no characters: the text would get U+FFFD and the answer another length.
+/// four of them some would make an overlong form, a surrogate or a character beyond U+10FFFF
+/// (Unicode 15, table 3-7), which are no characters: the text would get U+FFFD and the answer
+/// another length.
 ///
 /// Filled while a vocabulary is read; afterwards any thread may use it.
 class Utf8Guard {
@@ -25,8 +26,8 @@ class Utf8Guard {
   /// `bytes` of a token that may be drawn.
   void add(TokenId id, std::string_view bytes);
 
-  /// Clears the bits of tokens that must not follow `last`, the last byte of the answer so far. Only
-  /// where some must not is `mask` touched: mostly this costs nothing.
+  /// Clears the bits of tokens that must not follow `last`, the last byte of the answer so far.
+  /// Only where some must not is `mask` touched: mostly this costs nothing.
   void apply(unsigned char last, std::span<std::int32_t> mask) const;
   /// Whether apply() would touch a mask.
   static bool applies(unsigned char last);

@@ -6,8 +6,8 @@
 
 namespace minisgl {
 
-/// While it lives, warnings of xgrammar on this thread are kept instead of logged. It warns where it
-/// ignores a part of what it was asked to enforce. Scopes do not nest.
+/// While it lives, warnings of xgrammar on this thread are kept instead of logged. It warns where
+/// it ignores a part of what it was asked to enforce. Scopes do not nest.
 class XgrammarWarnings {
  public:
   XgrammarWarnings();
