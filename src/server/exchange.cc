@@ -2,12 +2,12 @@
 
 namespace minisgl {
 
-Exchange::Exchange(Generator& generator, ApiRequest request, std::string id, std::int64_t created,
-                   std::size_t max_backlog_bytes, std::function<void()> notify)
+Exchange::Exchange(Generator& generator, Job job, std::size_t max_backlog_bytes,
+                   std::function<void()> notify)
     : generator_(generator),
-      request_(std::move(request)),
+      request_(std::move(job.request)),
       max_backlog_bytes_(max_backlog_bytes),
-      answer_(request_, std::move(id), created),
+      answer_(request_, std::move(job.reply)),
       notify_(std::move(notify)) {}
 
 void Exchange::start() {

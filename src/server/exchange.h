@@ -12,7 +12,7 @@
 
 #include "llm/generator.h"
 #include "server/answer.h"
-#include "server/openai_request.h"
+#include "server/reply.h"
 
 namespace minisgl {
 
@@ -24,8 +24,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   /// `notify` is called on the scheduler's thread when there is something to take() and nothing was
   /// there before; it must be quick and must not call back.
-  Exchange(Generator& generator, ApiRequest request, std::string id, std::int64_t created,
-           std::size_t max_backlog_bytes, std::function<void()> notify);
+  Exchange(Generator& generator, Job job, std::size_t max_backlog_bytes,
+           std::function<void()> notify);
 
   /// Submits every choice. Throws what Generator::submit() threw; then nothing is left running.
   void start();
