@@ -23,6 +23,10 @@ VLLM_NAMES = {
     "inter_token_latency_seconds": "histogram",
     "time_per_output_token_seconds": "histogram",
     "e2e_request_latency_seconds": "histogram",
+    "request_queue_time_seconds": "histogram",
+    "request_prefill_time_seconds": "histogram",
+    "request_decode_time_seconds": "histogram",
+    "request_inference_time_seconds": "histogram",
     "request_prompt_tokens": "histogram",
     "request_generation_tokens": "histogram",
 }
@@ -106,8 +110,15 @@ def test_counters_tell_what_was_served(quiet_server):
     assert gained("time_to_first_token_seconds_count") == 4
     assert gained("inter_token_latency_seconds_count") == 2 * 4 + 2 * 3
     assert gained("e2e_request_latency_seconds_count") == 4
+    for name in ("queue", "prefill", "decode", "inference"):
+        assert gained(f"request_{name}_time_seconds_count") == 4
+    assert gained("request_inference_time_seconds_sum") == pytest.approx(
+        gained("request_prefill_time_seconds_sum") + gained("request_decode_time_seconds_sum")
+    )
     assert gained("request_generation_tokens_sum") == 2 * 5 + 2 * 4
-    assert 0 < gained("time_to_first_token_seconds_sum") <= gained("e2e_request_latency_seconds_sum")
+    assert (
+        0 < gained("time_to_first_token_seconds_sum") <= gained("e2e_request_latency_seconds_sum")
+    )
 
 
 def test_work_of_the_engine_is_estimated(quiet_server):
@@ -120,7 +131,9 @@ def test_work_of_the_engine_is_estimated(quiet_server):
     tokens = 1 + len(PROMPT) + 19
     parameters = 106e6  # of SmolLM2-135M's layers; its head is another 28e6 for each answer token
     assert 2 * parameters * tokens <= flops <= 2 * parameters * tokens * 1.3
-    read = after("estimated_read_bytes_per_gpu_total") - before("estimated_read_bytes_per_gpu_total")
+    read = after("estimated_read_bytes_per_gpu_total") - before(
+        "estimated_read_bytes_per_gpu_total"
+    )
     assert 20 * 80e6 < read < 20 * 110e6, "20 steps read a file of 98 MB"
     busy = after("engine_busy_seconds_total") - before("engine_busy_seconds_total")
     assert busy > 0

@@ -2,12 +2,12 @@
 
 namespace minisgl {
 
-Exchange::Exchange(Generator& generator, ApiRequest request, ExchangeOptions options,
+Exchange::Exchange(Generator& generator, Job job, ExchangeOptions options,
                    std::function<void()> notify)
     : generator_(generator),
-      request_(std::move(request)),
+      request_(std::move(job.request)),
       options_(std::move(options)),
-      answer_(request_, options_.id, options_.created),
+      answer_(request_, std::move(job.reply)),
       timers_(request_.num_choices(), RequestTimer(*options_.metrics, options_.arrival)),
       notify_(std::move(notify)) {}
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -12,14 +13,12 @@
 
 #include "llm/generator.h"
 #include "server/answer.h"
-#include "server/openai_request.h"
+#include "server/reply.h"
 #include "server/server_metrics.h"
 
 namespace minisgl {
 
 struct ExchangeOptions {
-  std::string id;            ///< of the answer
-  std::int64_t created = 0;  ///< seconds since 1970
   std::size_t max_backlog_bytes = 0;
   /// When the request had come in.
   std::chrono::steady_clock::time_point arrival = {};
@@ -35,8 +34,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   /// `notify` is called on the scheduler's thread when there is something to take() and nothing was
   /// there before; it must be quick and must not call back.
-  Exchange(Generator& generator, ApiRequest request, ExchangeOptions options,
-           std::function<void()> notify);
+  Exchange(Generator& generator, Job job, ExchangeOptions options, std::function<void()> notify);
 
   /// Submits every choice. Throws what Generator::submit() threw; then nothing is left running.
   void start();

@@ -8,6 +8,10 @@
 #include "base/log.h"
 #include "metrics/exposition.h"
 #include "minisgl/version.h"
+#include "server/generate/mini_sglang.h"
+#include "server/json.h"
+#include "server/openai/chat.h"
+#include "server/openai/completion.h"
 
 namespace minisgl {
 namespace {
@@ -19,28 +23,19 @@ std::int64_t seconds_since_1970() {
 }
 
 // What answers at a path. A path that ends in '/' stands for all below it.
-enum class Action {
-  kChat,
-  kCompletion,
-  kGenerate,
-  kModels,
-  kModel,
-  kHealth,
-  kMetrics,
-  kVersion,
-  kAlive
-};
+enum class Action { kGenerate, kModels, kModel, kHealth, kMetrics, kVersion, kAlive };
 
 struct Route {
   std::string_view path;
   std::string_view methods;  // separated by ", "; HEAD comes with GET, OPTIONS with all
   Action action;
+  OpenJob open = nullptr;  // kGenerate: who reads the body
 };
 
 constexpr Route kRoutes[] = {
-    {"/v1/chat/completions", "POST", Action::kChat},
-    {"/v1/completions", "POST", Action::kCompletion},
-    {"/generate", "POST", Action::kGenerate},
+    {"/v1/chat/completions", "POST", Action::kGenerate, openai::open_chat},
+    {"/v1/completions", "POST", Action::kGenerate, openai::open_completion},
+    {"/generate", "POST", Action::kGenerate, open_mini_sglang_generate},
     {"/v1/models", "GET", Action::kModels},
     {"/v1/models/", "GET", Action::kModel},
     {"/health", "GET", Action::kHealth},
@@ -86,10 +81,6 @@ std::string percent_decoded(std::string_view text) {
     }
   }
   return result;
-}
-
-HttpReply json_reply(const Json& body) {
-  return {.status = 200, .body = dump(body), .content_type = "application/json", .headers = {}};
 }
 
 HttpReply unknown_path(std::string_view path) {
@@ -150,9 +141,7 @@ Routes::Outcome Routes::dispatch(const HttpRequest& request, std::function<void(
     return reply;
   }
   switch (route->action) {
-    case Action::kChat: return generate(Endpoint::kChat, request, std::move(notify));
-    case Action::kCompletion: return generate(Endpoint::kCompletion, request, std::move(notify));
-    case Action::kGenerate: return generate(Endpoint::kGenerate, request, std::move(notify));
+    case Action::kGenerate: return generate(route->open, request, std::move(notify));
     case Action::kModels: return models();
     case Action::kModel: return model(path.substr(route->path.size()));
     case Action::kHealth: return health();
@@ -163,7 +152,7 @@ Routes::Outcome Routes::dispatch(const HttpRequest& request, std::function<void(
   return unknown_path(path);
 }
 
-Routes::Outcome Routes::generate(Endpoint endpoint, const HttpRequest& request,
+Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
                                  std::function<void()> notify) {
   // The slot is taken before the costly part: the limit also bounds what waits for a worker.
   const std::shared_ptr<void> slot(nullptr, [count = num_running_](void*) { --*count; });
@@ -171,22 +160,20 @@ Routes::Outcome Routes::generate(Endpoint endpoint, const HttpRequest& request,
     throw StatusError(503,
                       fmt::format("{} requests are being served; try again later", max_requests_),
                       "", "overloaded");
-  ApiRequest parsed = parse_request(endpoint, request.body, generator_, rules_);
+  const ApiContext context{.generator = generator_,
+                           .rules = rules_,
+                           .unique_id = unique_id(),
+                           .created = seconds_since_1970()};
   auto exchange = std::make_shared<Exchange>(
-      generator_, std::move(parsed),
-      ExchangeOptions{.id = unique_id(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
-                      .created = seconds_since_1970(),
-                      .max_backlog_bytes = max_backlog_bytes_,
-                      .arrival = request.arrival,
-                      .metrics = metrics_},
+      generator_, open(request.body, context),
+      ExchangeOptions{
+          .max_backlog_bytes = max_backlog_bytes_, .arrival = request.arrival, .metrics = metrics_},
       std::move(notify));
   exchange->start();
   return RunningAnswer(std::move(exchange), slot);
 }
 
-std::string Routes::unique_id(const char* prefix) {
-  return fmt::format("{}{:016x}{:08x}", prefix, id_salt_, ++num_ids_);
-}
+std::string Routes::unique_id() { return fmt::format("{:016x}{:08x}", id_salt_, ++num_ids_); }
 
 std::string Routes::model_card() const {
   return dump({{"id", rules_.served_name},

@@ -19,6 +19,9 @@
 
 namespace minisgl {
 
+/// How an API reads a body.
+using OpenJob = Job (*)(std::string_view body, const ApiContext& context);
+
 /// Thread safety: all members may be called by any thread.
 class Routes {
  public:
@@ -38,13 +41,13 @@ class Routes {
 
  private:
   Outcome dispatch(const HttpRequest& request, std::function<void()> notify);
-  Outcome generate(Endpoint endpoint, const HttpRequest& request, std::function<void()> notify);
+  Outcome generate(OpenJob open, const HttpRequest& request, std::function<void()> notify);
   HttpReply models() const;
   HttpReply model(std::string_view encoded_id) const;
   HttpReply health() const;
   HttpReply metrics() const;
   std::string model_card() const;
-  std::string unique_id(const char* prefix);
+  std::string unique_id();
 
   Generator& generator_;
   const RequestRules rules_;

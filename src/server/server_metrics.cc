@@ -101,7 +101,10 @@ ServerMetrics::ServerMetrics(int max_seq_len)
       inter_token_latency_(token_bounds()),
       time_per_output_token_(token_bounds()),
       e2e_latency_(request_bounds()),
+      queue_time_(request_bounds()),
+      prefill_time_(request_bounds()),
       decode_time_(request_bounds()),
+      inference_time_(request_bounds()),
       prompt_tokens_(metrics::bounds_1_2_5(std::max(1, max_seq_len))),
       generation_tokens_(metrics::bounds_1_2_5(std::max(1, max_seq_len))) {}
 
@@ -124,6 +127,11 @@ std::string ServerMetrics::text(const std::string& prefix, std::string_view mode
                 "Mean time from a token to the next, of each answer.", time_per_output_token_);
   out.histogram("e2e_request_latency_seconds", "From a request's arrival to its answer's end.",
                 e2e_latency_);
+  out.histogram("request_queue_time_seconds",
+                "From the scheduler's receipt to the first forward pass.", queue_time_);
+  out.histogram("request_prefill_time_seconds", "From there to the first token.", prefill_time_);
+  out.histogram("request_inference_time_seconds", "From the first forward pass to the last token.",
+                inference_time_);
   out.histogram("request_decode_time_seconds", "From an answer's first token to its last.",
                 decode_time_);
   out.histogram("request_prompt_tokens", "Tokens of prompts.", prompt_tokens_);
@@ -154,9 +162,16 @@ void RequestTimer::observe_end(const GenerateUpdate& update, Clock::time_point n
   metrics_->e2e_latency_.observe(seconds(now - arrival_));
   metrics_->prompt_tokens_.observe(update.prompt_tokens);
   metrics_->generation_tokens_.observe(update.completion_tokens);
-  if (num_tokens_ > 0) metrics_->decode_time_.observe(seconds(last_ - first_));
   if (num_tokens_ > 1)
     metrics_->time_per_output_token_.observe(seconds(last_ - first_) / (num_tokens_ - 1));
+  constexpr RequestTimes::Time kNever{};
+  const RequestTimes& t = update.times;
+  if (t.scheduled == kNever) return;  // it never left the queue
+  metrics_->queue_time_.observe(seconds(t.scheduled - t.arrival));
+  if (t.first_token == kNever) return;
+  metrics_->prefill_time_.observe(seconds(t.first_token - t.scheduled));
+  metrics_->decode_time_.observe(seconds(t.last_token - t.first_token));
+  metrics_->inference_time_.observe(seconds(t.last_token - t.scheduled));
 }
 
 }  // namespace minisgl

@@ -32,7 +32,10 @@ class ServerMetrics {
   metrics::Histogram inter_token_latency_;
   metrics::Histogram time_per_output_token_;  // mean of a request
   metrics::Histogram e2e_latency_;
+  metrics::Histogram queue_time_;
+  metrics::Histogram prefill_time_;
   metrics::Histogram decode_time_;
+  metrics::Histogram inference_time_;
   metrics::Histogram prompt_tokens_;
   metrics::Histogram generation_tokens_;
   std::array<metrics::Counter, kNumReasons> ended_;
