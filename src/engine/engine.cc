@@ -104,6 +104,8 @@ struct Engine::Slot {
   std::unique_ptr<Event> done;
   bool in_flight = false;
   bool sampled = false;
+  StepWork work;  // of the step in this slot
+  StepMeter::Clock::time_point launched;
 };
 
 Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
@@ -176,6 +178,8 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
   sampler_ = std::make_unique<Sampler>(
       SamplerConfig{.num_slots = kSlots, .vocab_size = limits_.vocab_size}, *stream_, *scratch_);
   capture_graphs();
+  work_model_ = std::make_unique<StepWorkModel>(m, config_.device.is_cpu() ? m.dtype : DType::kBF16,
+                                                kv_type(config_));
 }
 
 Engine::~Engine() {
@@ -207,6 +211,13 @@ void Engine::capture_graphs() {
   graphs_ = std::make_unique<GraphRunner>(
       std::move(runner), *context_, table, logits_,
       [this](ForwardContext& context, TensorView logits) { model_->forward(context, logits); });
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats;
+  meter_.add_to(stats);
+  if (graphs_ != nullptr) stats.graphs = graphs_->stats();
+  return stats;
 }
 
 int Engine::num_threads() const { return config_.num_threads; }
@@ -256,6 +267,8 @@ void Engine::launch(Batch& batch) {
   check(!slot.in_flight, "a step was launched while ", kSlots, " were in flight");
   slot.in_flight = true;
   slot.sampled = false;
+  slot.work = work_model_->estimate(batch);
+  slot.launched = StepMeter::Clock::now();
   batch.slot = next_slot_;
   next_slot_ = (next_slot_ + 1) % kSlots;
   stage(batch, slot);
@@ -369,6 +382,7 @@ std::span<const TokenId> Engine::collect(Batch& batch) {
         "collect() of a step that was not launched");
   Slot& slot = *slots_[batch.slot];
   slot.done->synchronize();
+  meter_.record(slot.work, slot.launched, StepMeter::Clock::now());
   check(slot.sampled, "collect() of a step whose tokens were not drawn");
   const std::span<const TokenId> tokens{slot.host_tokens.view().as<TokenId>(),
                                         batch.samples.size()};

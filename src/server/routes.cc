@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "metrics/exposition.h"
 #include "minisgl/version.h"
 #include "server/generate/mini_sglang.h"
 #include "server/json.h"
@@ -22,7 +23,7 @@ std::int64_t seconds_since_1970() {
 }
 
 // What answers at a path. A path that ends in '/' stands for all below it.
-enum class Action { kGenerate, kModels, kModel, kHealth, kVersion, kAlive };
+enum class Action { kGenerate, kModels, kModel, kHealth, kMetrics, kVersion, kAlive };
 
 struct Route {
   std::string_view path;
@@ -38,6 +39,7 @@ constexpr Route kRoutes[] = {
     {"/v1/models", "GET", Action::kModels},
     {"/v1/models/", "GET", Action::kModel},
     {"/health", "GET", Action::kHealth},
+    {"/metrics", "GET", Action::kMetrics},
     {"/version", "GET", Action::kVersion},
     {"/v1", "GET, POST", Action::kAlive},  // upstream answers both: load balancers ask here
 };
@@ -101,10 +103,13 @@ Routes::Routes(Generator& generator, const ServerOptions& options)
           .served_name = options.served_name.empty() ? generator.model_name() : options.served_name,
           .accept_any_model = options.accept_any_model},
       max_requests_(options.max_requests),
+      max_queued_(static_cast<std::int64_t>(options.max_queued)),
       max_backlog_bytes_(options.max_backlog_bytes),
+      metrics_prefix_(options.metrics_prefix),
       started_(seconds_since_1970()),
       id_salt_(std::random_device{}() | std::uint64_t{std::random_device{}()} << 32),
-      num_running_(std::make_shared<std::atomic<std::size_t>>(0)) {}
+      num_running_(std::make_shared<std::atomic<std::size_t>>(0)),
+      metrics_(std::make_shared<ServerMetrics>(generator.max_seq_len())) {}
 
 bool Routes::is_slow(const HttpRequest& request) {
   return request.method == "POST" && path_of(request) != "/v1";
@@ -114,7 +119,9 @@ Routes::Outcome Routes::handle(const HttpRequest& request, std::function<void()>
   try {
     return dispatch(request, std::move(notify));
   } catch (const StatusError& e) {
-    return error_reply(e.status(), e.what(), e.param(), e.code());
+    HttpReply reply = error_reply(e.status(), e.what(), e.param(), e.code());
+    if (e.status() == 429) reply.headers.emplace_back("Retry-After", "1");
+    return reply;
   } catch (const RequestError& e) {
     return error_reply(400, e.what(), e.param(), e.code());
   } catch (const std::exception& e) {
@@ -141,6 +148,7 @@ Routes::Outcome Routes::dispatch(const HttpRequest& request, std::function<void(
     case Action::kModels: return models();
     case Action::kModel: return model(path.substr(route->path.size()));
     case Action::kHealth: return health();
+    case Action::kMetrics: return metrics();
     case Action::kVersion: return json_reply({{"version", kVersion}});
     case Action::kAlive: return json_reply({{"status", "ok"}});
   }
@@ -152,15 +160,21 @@ Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
   // The slot is taken before the costly part: the limit also bounds what waits for a worker.
   const std::shared_ptr<void> slot(nullptr, [count = num_running_](void*) { --*count; });
   if (++*num_running_ > max_requests_)
-    throw StatusError(503,
+    throw StatusError(429,
                       fmt::format("{} requests are being served; try again later", max_requests_),
+                      "", "overloaded");
+  if (const std::int64_t waiting = generator_.stats().waiting; waiting >= max_queued_)
+    throw StatusError(429, fmt::format("{} answers wait for their turn; try again later", waiting),
                       "", "overloaded");
   const ApiContext context{.generator = generator_,
                            .rules = rules_,
                            .unique_id = unique_id(),
                            .created = seconds_since_1970()};
-  auto exchange = std::make_shared<Exchange>(generator_, open(request.body, context),
-                                             max_backlog_bytes_, std::move(notify));
+  auto exchange = std::make_shared<Exchange>(
+      generator_, open(request.body, context),
+      ExchangeOptions{
+          .max_backlog_bytes = max_backlog_bytes_, .arrival = request.arrival, .metrics = metrics_},
+      std::move(notify));
   exchange->start();
   return RunningAnswer(std::move(exchange), slot);
 }
@@ -191,6 +205,13 @@ HttpReply Routes::model(std::string_view encoded_id) const {
                                    id, rules_.served_name),
                        "model", "model_not_found");
   return {.status = 200, .body = model_card(), .content_type = "application/json", .headers = {}};
+}
+
+HttpReply Routes::metrics() const {
+  return {.status = 200,
+          .body = metrics_->text(metrics_prefix_, rules_.served_name, generator_),
+          .content_type = std::string(metrics::kContentType),
+          .headers = {}};
 }
 
 HttpReply Routes::health() const {
