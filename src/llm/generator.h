@@ -5,12 +5,15 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/types.h"
 #include "core/request.h"
+#include "engine/engine_stats.h"
+#include "minisgl/llm.h"
 #include "minisgl/sampling_params.h"
 #include "scheduler/scheduler.h"
 #include "tokenizer/marked_text.h"
@@ -37,6 +40,18 @@ struct GenerateUpdate {
   /// Of the whole answer so far. cached_tokens of the prompt were taken from the prefix cache.
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   std::string error;  ///< for kError
+
+  /// For kStop: the stop text that was found, or the token that ended the answer; neither when a
+  /// response format ended it.
+  StopReason stop_reason = {};
+  /// One for each of `tokens`, if sampling.num_logprobs asked for it; else empty.
+  std::vector<TextLogprobs> logprobs = {};
+  /// In the first update, if sampling.prompt_logprobs asked for it: one for each token of the
+  /// prompt; the first has none, as nothing stands before it.
+  std::vector<std::optional<TextLogprobs>> prompt_logprobs = {};
+  /// Sum of the log-probabilities of the whole answer so far, if num_logprobs asked for them.
+  double cumulative_logprob = 0;
+  RequestTimes times = {};
 };
 
 /// Text in, text out. All members may be called by any thread.
@@ -64,7 +79,8 @@ class Generator {
   virtual std::string model_name() const = 0;  ///< the id under which the model is served
   virtual int max_seq_len() const = 0;         ///< tokens, prompt and answer together
   virtual int vocab_size() const = 0;          ///< token ids are in [0, vocab_size)
-  virtual SchedulerStats stats() const = 0;
+  virtual SchedulerStats stats() const = 0;    ///< a snapshot; cheap
+  virtual EngineStats engine_stats() const { return {}; }
   /// For what a request leaves open; empty unless the model's files have an advice.
   virtual SamplingDefaults sampling_defaults() const { return {}; }
 };

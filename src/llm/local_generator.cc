@@ -167,16 +167,28 @@ LocalGenerator::LocalGenerator(const LlmOptions& given)
   }
   std::sort(eos_ids.begin(), eos_ids.end());
   eos_ids.erase(std::unique(eos_ids.begin(), eos_ids.end()), eos_ids.end());
-  scheduler_ = std::make_unique<Scheduler>(
-      *engine_,
-      SchedulerConfig{.prefill_budget_tokens = options.max_prefill_length,
-                      .prefix_cache = options.cache_type,
-                      .overlap = options.overlap,
-                      .eos_ids = std::move(eos_ids),
-                      .check_integrity = true},
-      [this](std::span<const TokenEvent> events) { deliver(events); });
+  start({.prefill_budget_tokens = options.max_prefill_length,
+         .prefix_cache = options.cache_type,
+         .overlap = options.overlap,
+         .eos_ids = std::move(eos_ids),
+         .check_integrity = true});
   log::info("Scheduler: prompts in steps of {} tokens, {} prefix cache, overlap {}",
             options.max_prefill_length, options.cache_type, options.overlap ? "on" : "off");
+}
+
+LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
+                               std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config)
+    : name_(std::move(name)),
+      tokenizer_(std::move(tokenizer)),
+      chat_renderer_(std::make_unique<ChatRenderer>(*tokenizer_, ChatOptions{})),
+      executor_(std::move(executor)) {
+  start(std::move(config));
+}
+
+void LocalGenerator::start(SchedulerConfig config) {
+  scheduler_ = std::make_unique<Scheduler>(
+      *executor_, std::move(config),
+      [this](std::span<const TokenEvent> events) { deliver(events); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -185,7 +197,9 @@ void LocalGenerator::load(const LlmOptions& options) {
   // The vocabulary is read while the weights are repacked.
   const std::filesystem::path path = hub::find_model(options.model);
   auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
-  engine_ = open_engine(options);
+  auto engine = open_engine(options);
+  engine_ = engine.get();
+  executor_ = std::move(engine);
   try {
     tokenizer_ = tokenizer.get();
   } catch (const Error& e) {
@@ -269,12 +283,16 @@ RequestId LocalGenerator::submit(GenerateRequest request,
     if (e.param() != "prompt" || request.param == "prompt") throw;
     throw RequestError(e.what(), request.param, e.code());
   }
+  const SamplingParams& sampling = request.sampling;
   auto answer =
       std::make_shared<Answer>(Answer{.on_update = std::move(on_update),
                                       .detokenizer = std::nullopt,
-                                      .stop = StopMatcher(request.sampling.stop),
+                                      .stop = StopMatcher(sampling.stop),
+                                      .min_tokens = sampling.min_tokens,
+                                      .includes_stop_text = sampling.include_stop_str_in_output,
                                       .prompt_tokens = static_cast<int>(work.prompt.size())});
-  if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_);
+  answer->awaits_prompt_logprobs = sampling.prompt_logprobs.has_value();
+  if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_, sampling.skip_special_tokens);
   {
     const std::lock_guard lock(mutex_);
     work.id = {next_id_++};
@@ -307,25 +325,67 @@ void LocalGenerator::deliver(std::span<const TokenEvent> events) {
   }
 }
 
+/// The text that `event` adds to the answer; what may be part of a stop text is held back.
+std::string LocalGenerator::text_of(Answer& answer, const TokenEvent& event) {
+  if (!answer.detokenizer || answer.stop.stopped()) return "";
+  const auto pass = [&answer](const std::string& text) {
+    return answer.completion_tokens > answer.min_tokens ? answer.stop.push(text) : text;
+  };
+  std::string text;
+  if (event.has_token && !event.is_end_token) text = pass(answer.detokenizer->push(event.token));
+  if (event.finish != FinishReason::kNone && !answer.stop.stopped()) {
+    text += pass(answer.detokenizer->flush());
+    text += answer.stop.flush();
+  }
+  if (answer.includes_stop_text) text += answer.stop.found();
+  return text;
+}
+
+TextLogprobs LocalGenerator::to_text(const PositionLogprobs& position) const {
+  const auto convert = [this](const TokenLogprob& from) {
+    TextLogprob to{.token = from.token, .logprob = from.logprob};
+    if (tokenizer_ != nullptr) to.bytes = tokenizer_->token_bytes(from.token);
+    return to;
+  };
+  TextLogprobs result{.chosen = convert(position.chosen)};
+  for (const TokenLogprob& entry : position.top) result.top.push_back(convert(entry));
+  return result;
+}
+
+void LocalGenerator::add_logprobs(Answer& answer, const TokenEvent& event,
+                                  GenerateUpdate& update) const {
+  if (event.logprobs) {
+    update.logprobs.push_back(to_text(*event.logprobs));
+    answer.cumulative_logprob += event.logprobs->chosen.logprob;
+  }
+  update.cumulative_logprob = answer.cumulative_logprob;
+  const bool prompt_is_done = event.has_token || event.finish == FinishReason::kLength;
+  if (!answer.awaits_prompt_logprobs || !prompt_is_done) return;
+  update.prompt_logprobs.emplace_back();  // nothing stands before the first token
+  for (const PositionLogprobs& position : event.prompt_logprobs)
+    update.prompt_logprobs.emplace_back(to_text(position));
+  answer.awaits_prompt_logprobs = false;
+}
+
 /// What `event` adds to the answer.
 GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) const {
   GenerateUpdate update;
   update.finish = event.finish;
   update.error = event.error;
+  update.times = event.times;
   answer.cached_tokens = event.cached_tokens;
-  const bool end_token =
-      event.finish == FinishReason::kStop;  // of the model or the request: not text
   if (event.has_token) {
     update.tokens.push_back(event.token);
     ++answer.completion_tokens;
-    if (answer.detokenizer && !end_token)
-      update.text = answer.stop.push(answer.detokenizer->push(event.token));
   }
-  if (event.finish != FinishReason::kNone && answer.detokenizer && !answer.stop.stopped()) {
-    update.text += answer.stop.push(answer.detokenizer->flush());
-    if (!answer.stop.stopped()) update.text += answer.stop.flush();
+  update.text = text_of(answer, event);
+  add_logprobs(answer, event, update);
+  if (answer.stop.stopped()) {
+    update.finish = FinishReason::kStop;
+    update.stop_reason = answer.stop.found();
+  } else if (event.is_end_token) {
+    update.stop_reason = event.token;
   }
-  if (answer.stop.stopped()) update.finish = FinishReason::kStop;
   update.prompt_tokens = answer.prompt_tokens;
   update.cached_tokens = answer.cached_tokens;
   update.completion_tokens = answer.completion_tokens;

@@ -28,6 +28,9 @@ class LocalGenerator final : public Generator {
  public:
   /// Throws Error when the model cannot be loaded or does not fit. Logs what was chosen and why.
   explicit LocalGenerator(const LlmOptions& options);
+  /// With something in the engine's place, for measurements of everything around it.
+  LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
+                 std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config);
   ~LocalGenerator() override;
 
   RequestId submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) override;
@@ -36,9 +39,12 @@ class LocalGenerator final : public Generator {
                          const nlohmann::ordered_json& tools, const nlohmann::ordered_json& kwargs,
                          bool add_generation_prompt) const override;
   std::string model_name() const override { return name_; }
-  int max_seq_len() const override { return engine_->limits().max_seq_len; }
-  int vocab_size() const override { return engine_->limits().vocab_size; }
+  int max_seq_len() const override { return executor_->limits().max_seq_len; }
+  int vocab_size() const override { return executor_->limits().vocab_size; }
   SchedulerStats stats() const override { return scheduler_->stats(); }
+  EngineStats engine_stats() const override {
+    return engine_ == nullptr ? EngineStats{} : engine_->stats();
+  }
   SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
   /// What the engine died of; "" while it lives. All requests have got an error by then.
@@ -53,13 +59,21 @@ class LocalGenerator final : public Generator {
     std::function<void(GenerateUpdate)> on_update;
     std::optional<IncrementalDetokenizer> detokenizer;
     StopMatcher stop;
+    std::int64_t min_tokens = 0;  ///< stop texts are not looked for in the first so many tokens
+    bool includes_stop_text = false;
+    bool awaits_prompt_logprobs = false;  ///< asked for and not delivered
+    double cumulative_logprob = 0;
     int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   };
 
   void load(const LlmOptions& options);
+  void start(SchedulerConfig config);
   std::vector<TokenId> encode(const GenerateRequest& request) const;
   void deliver(std::span<const TokenEvent> events);
   GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
+  void add_logprobs(Answer& answer, const TokenEvent& event, GenerateUpdate& update) const;
+  TextLogprobs to_text(const PositionLogprobs& position) const;
+  static std::string text_of(Answer& answer, const TokenEvent& event);
   void run();
 
   std::string name_;
@@ -68,7 +82,8 @@ class LocalGenerator final : public Generator {
   std::string tokenizer_error_;  // why there is none
   mutable std::atomic<bool> warned_of_two_bos_ = false;
   std::unique_ptr<ChatRenderer> chat_renderer_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Executor> executor_;
+  Engine* engine_ = nullptr;  // the executor, if it is one
   std::unique_ptr<Scheduler> scheduler_;
 
   mutable std::mutex mutex_;                              // guards answers_, next_id_ and fault_

@@ -27,9 +27,28 @@ const ExecutorLimits& checked_limits(const ExecutorLimits& limits) {
   return limits;
 }
 
+SchedulerConfig checked_config(SchedulerConfig config) {
+  check(config.prefill_budget_tokens > 0, "scheduler: prefill_budget_tokens is ",
+        config.prefill_budget_tokens, "; it must be at least 1");
+  std::sort(config.eos_ids.begin(), config.eos_ids.end());
+  return config;
+}
+
 std::int32_t room_tokens(const ExecutorLimits& limits) {
   return std::min(limits.max_seq_len, limits.num_pages * limits.page_size);
 }
+
+namespace {
+
+/// A format that nothing enforces must not be ignored.
+void check_format(const NewRequest& request) {
+  const bool is_text = request.sampling.response_format.kind == ResponseFormat::Kind::kText;
+  if (is_text || request.constraint != nullptr) return;
+  throw RequestError("response_format is not supported here other than \"text\"; leave it out",
+                     "response_format", "unsupported_parameter");
+}
+
+}  // namespace
 
 void check_request(const NewRequest& request, const ExecutorLimits& limits) {
   validate(request.sampling);
@@ -44,6 +63,13 @@ void check_request(const NewRequest& request, const ExecutorLimits& limits) {
                     "of {} ids",
                     prompt[i], i, limits.vocab_size),
         "prompt");
+  }
+  check_format(request);
+  for (const LogitBias& bias : request.sampling.logit_bias) {
+    if (bias.token >= 0 && bias.token < limits.vocab_size) continue;
+    throw RequestError(fmt::format("logit_bias names token {}; the vocabulary has ids from 0 to {}",
+                                   bias.token, limits.vocab_size - 1),
+                       "logit_bias");
   }
   const std::int32_t most = room_tokens(limits);
   if (prompt.size() < static_cast<std::size_t>(most)) return;

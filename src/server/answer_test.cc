@@ -2,32 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include "server/api_fixture_for_test.h"
+#include "server/generate/mini_sglang.h"
+#include "server/openai/chat.h"
+#include "server/openai/completion.h"
+
 namespace minisgl {
 namespace {
 
-ApiRequest request(Endpoint endpoint, bool stream, int num_prompts = 1, int n = 1) {
-  return {.endpoint = endpoint,
-          .model = "m",
-          .stream = stream,
-          .n = n,
-          .prompts = std::vector<decltype(GenerateRequest::prompt)>(
-              static_cast<std::size_t>(num_prompts), std::string("p")),
-          .sampling = {},
-          .param = "prompt"};
-}
+using openai::open_chat;
+using openai::open_completion;
+using testing_util::update;
 
-GenerateUpdate update(const char* text, int num_tokens, FinishReason finish = FinishReason::kNone) {
-  GenerateUpdate u;
-  u.text = text;
-  u.finish = finish;
-  u.prompt_tokens = 7;
-  u.cached_tokens = 3;
-  u.completion_tokens = num_tokens;
-  return u;
-}
+const std::string kChat = R"({"messages":[{"role":"user","content":"hi"}])";
 
-TEST(AnswerTest, ChatIsOneObject) {
-  Answer answer(request(Endpoint::kChat, false), "chatcmpl-1", 99);
+class AnswerTest : public testing_util::ApiFixture {};
+
+TEST_F(AnswerTest, ChatIsOneObject) {
+  Answer answer = this->answer(open_chat, kChat + "}");
   EXPECT_EQ(answer.add(0, update("Hel", 1)), "");
   EXPECT_FALSE(answer.finished());
   answer.add(0, update("lo", 2, FinishReason::kStop));
@@ -41,10 +33,10 @@ TEST(AnswerTest, ChatIsOneObject) {
             R"("prompt_tokens_details":{"cached_tokens":3}}})");
 }
 
-TEST(AnswerTest, ChatStreamHasTheRoleFirstAndTheReasonOnce) {
-  Answer answer(request(Endpoint::kChat, true), "c", 9);
+TEST_F(AnswerTest, ChatStreamHasTheRoleFirstAndTheReasonOnce) {
+  Answer answer = this->answer(open_chat, kChat + R"(,"stream":true})");
   const std::string head =
-      R"(data: {"id":"c","object":"chat.completion.chunk","created":9,"model":"m","choices":[{"index":0,"delta":)";
+      R"(data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":99,"model":"m","choices":[{"index":0,"delta":)";
   EXPECT_EQ(answer.add(0, update("", 1)), "") << "text that is held back makes no chunk";
   EXPECT_EQ(answer.add(0, update("a\n", 2)),
             head + R"({"role":"assistant","content":"a\n"},"logprobs":null,"finish_reason":null}]})"
@@ -59,29 +51,28 @@ TEST(AnswerTest, ChatStreamHasTheRoleFirstAndTheReasonOnce) {
   EXPECT_EQ(answer.add(0, update("late", 5)), "") << "nothing follows the end";
 }
 
-TEST(AnswerTest, StreamWithoutAnyTextStillHasRoleAndReason) {
-  Answer answer(request(Endpoint::kChat, true), "c", 9);
+TEST_F(AnswerTest, StreamWithoutAnyTextStillHasRoleAndReason) {
+  Answer answer = this->answer(open_chat, kChat + R"(,"stream":true})");
   const std::string events = answer.add(0, update("", 0, FinishReason::kLength));
   EXPECT_NE(events.find(R"("delta":{"role":"assistant","content":""})"), std::string::npos);
   EXPECT_NE(events.find(R"("finish_reason":"length")"), std::string::npos);
 }
 
-TEST(AnswerTest, UsageIsAnExtraChunkBeforeTheEnd) {
-  ApiRequest r = request(Endpoint::kCompletion, true);
-  r.include_usage = true;
-  Answer answer(r, "c", 9);
+TEST_F(AnswerTest, UsageIsAnExtraChunkBeforeTheEnd) {
+  Answer answer = this->answer(
+      open_completion, R"({"prompt":"p","stream":true,"stream_options":{"include_usage":true}})");
   EXPECT_NE(answer.add(0, update("a", 1)).find(R"("usage":null)"), std::string::npos);
   const std::string events = answer.add(0, update("", 2, FinishReason::kStop));
   EXPECT_TRUE(events.ends_with(
-      R"(data: {"id":"c","object":"text_completion","created":9,"model":"m","choices":[],)"
+      R"(data: {"id":"cmpl-1","object":"text_completion","created":99,"model":"m","choices":[],)"
       R"("usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,)"
       R"("prompt_tokens_details":{"cached_tokens":3}}})"
       "\n\ndata: [DONE]\n\n"))
       << events;
 }
 
-TEST(AnswerTest, ChoicesInterleaveAndOneDoneEndsAll) {
-  Answer answer(request(Endpoint::kCompletion, true, 2, 2), "c", 9);
+TEST_F(AnswerTest, ChoicesInterleaveAndOneDoneEndsAll) {
+  Answer answer = this->answer(open_completion, R"({"prompt":["p","q"],"n":2,"stream":true})");
   std::string all;
   for (const std::size_t i : {3U, 0U, 2U, 1U}) {
     EXPECT_FALSE(answer.finished());
@@ -100,8 +91,8 @@ TEST(AnswerTest, ChoicesInterleaveAndOneDoneEndsAll) {
   EXPECT_EQ(usage.completion_tokens, 8);
 }
 
-TEST(AnswerTest, ChoicesAreInOrderOfTheirIndex) {
-  Answer answer(request(Endpoint::kCompletion, false, 1, 2), "c", 9);
+TEST_F(AnswerTest, ChoicesAreInOrderOfTheirIndex) {
+  Answer answer = this->answer(open_completion, R"({"prompt":"p","n":2})");
   answer.add(1, update("second", 1, FinishReason::kStop));
   answer.add(0, update("first", 1, FinishReason::kLength));
   const Json body = Json::parse(answer.whole().body);
@@ -112,27 +103,27 @@ TEST(AnswerTest, ChoicesAreInOrderOfTheirIndex) {
   EXPECT_EQ(body["choices"][1]["index"], 1);
 }
 
-TEST(AnswerTest, FramesOfGenerateSurviveLineEndsInTheText) {
-  Answer answer(request(Endpoint::kGenerate, true), "c", 9);
+TEST_F(AnswerTest, FramesOfGenerateSurviveLineEndsInTheText) {
+  Answer answer = this->answer(open_mini_sglang_generate, R"({"prompt":"p"})");
   EXPECT_EQ(answer.add(0, update("a\n\nb", 1)), "data: {\"text\":\"a\\n\\nb\"}\n\n");
   EXPECT_EQ(answer.add(0, update("", 2, FinishReason::kStop)),
             "data: {\"text\":\"\",\"finish_reason\":\"stop\"}\n\ndata: [DONE]\n\n");
 }
 
-TEST(AnswerTest, EngineErrorsEndAStreamWithAnEventAndOthersWithAStatus) {
+TEST_F(AnswerTest, EngineErrorsEndAStreamWithAnEventAndOthersWithAStatus) {
   GenerateUpdate broken = update("", 1, FinishReason::kError);
   broken.error = "out of luck";
-  Answer stream(request(Endpoint::kChat, true), "c", 9);
+  Answer stream = answer(open_chat, kChat + R"(,"stream":true})");
   EXPECT_EQ(
       stream.add(0, broken),
       R"(data: {"error":{"message":"out of luck","type":"server_error","param":null,"code":null}})"
       "\n\ndata: [DONE]\n\n");
   EXPECT_TRUE(stream.finished());
-  Answer whole(request(Endpoint::kChat, false, 1, 2), "c", 9);
+  Answer whole = answer(open_chat, kChat + R"(,"n":2})");
   EXPECT_EQ(whole.add(1, broken), "");
   EXPECT_TRUE(whole.finished()) << "one broken choice ends all";
   EXPECT_EQ(whole.whole().status, 500);
-  Answer aborted(request(Endpoint::kChat, false), "c", 9);
+  Answer aborted = answer(open_chat, kChat + "}");
   aborted.add(0, update("", 1, FinishReason::kAbort));
   EXPECT_EQ(aborted.whole().status, 503);
 }

@@ -2,18 +2,20 @@
 
 namespace minisgl {
 
-Exchange::Exchange(Generator& generator, ApiRequest request, std::string id, std::int64_t created,
-                   std::size_t max_backlog_bytes, std::function<void()> notify)
+Exchange::Exchange(Generator& generator, Job job, ExchangeOptions options,
+                   std::function<void()> notify)
     : generator_(generator),
-      request_(std::move(request)),
-      max_backlog_bytes_(max_backlog_bytes),
-      answer_(request_, std::move(id), created),
+      request_(std::move(job.request)),
+      options_(std::move(options)),
+      answer_(request_, std::move(job.reply)),
+      timers_(request_.num_choices(), RequestTimer(*options_.metrics, options_.arrival)),
       notify_(std::move(notify)) {}
 
 void Exchange::start() {
   try {
     for (std::size_t i = 0; i < request_.num_choices(); ++i) {
       auto on_update = [self = shared_from_this(), i](GenerateUpdate update) {
+        self->timers_[i].observe(update);
         self->deliver(i, std::move(update));
       };
       ids_.push_back(generator_.submit(request_.generate_request(i), std::move(on_update)));
@@ -30,10 +32,14 @@ void Exchange::deliver(std::size_t choice, GenerateUpdate update) {
   if (!notify_ || overflowed_) return;
   if (request_.stream) {
     backlog_bytes_ += update.text.size() + kFrameBytes;
-    overflowed_ = backlog_bytes_ > max_backlog_bytes_;
+    overflowed_ = backlog_bytes_ > options_.max_backlog_bytes;
   }
+  const bool is_last = update.finish != FinishReason::kNone;
   inbox_.emplace_back(choice, std::move(update));
-  if (inbox_.size() == 1 || overflowed_) notify_();
+  // A whole reply is written at its end: until then it is only kept from piling up here.
+  constexpr std::size_t kPile = 64;
+  const bool due = request_.stream ? inbox_.size() == 1 : is_last || inbox_.size() % kPile == 0;
+  if (due || overflowed_) notify_();
 }
 
 std::string Exchange::take() {

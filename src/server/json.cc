@@ -36,6 +36,10 @@ Json parse_object(std::string_view body) {
   return value;
 }
 
+HttpReply json_reply(const Json& body) {
+  return {.status = 200, .body = dump(body), .content_type = "application/json", .headers = {}};
+}
+
 std::string describe(const Json& value) {
   constexpr std::size_t kLimit = 60;
   if (value.is_object()) return "an object";

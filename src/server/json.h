@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/http_message.h"
+
 namespace minisgl {
 
 using Json = nlohmann::ordered_json;
@@ -20,6 +22,9 @@ std::string dump(const Json& value);
 /// other values than objects, ill-formed UTF-8, numbers that overflow, and what
 /// check_json_shape() refuses.
 Json parse_object(std::string_view body);
+
+/// `body` with status 200.
+HttpReply json_reply(const Json& body);
 
 /// `value` as text for an error message: at most some 60 bytes.
 std::string describe(const Json& value);

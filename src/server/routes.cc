@@ -6,7 +6,12 @@
 #include <utility>
 
 #include "base/log.h"
+#include "metrics/exposition.h"
 #include "minisgl/version.h"
+#include "server/generate/mini_sglang.h"
+#include "server/json.h"
+#include "server/openai/chat.h"
+#include "server/openai/completion.h"
 
 namespace minisgl {
 namespace {
@@ -18,21 +23,23 @@ std::int64_t seconds_since_1970() {
 }
 
 // What answers at a path. A path that ends in '/' stands for all below it.
-enum class Action { kChat, kCompletion, kGenerate, kModels, kModel, kHealth, kVersion, kAlive };
+enum class Action { kGenerate, kModels, kModel, kHealth, kMetrics, kVersion, kAlive };
 
 struct Route {
   std::string_view path;
   std::string_view methods;  // separated by ", "; HEAD comes with GET, OPTIONS with all
   Action action;
+  OpenJob open = nullptr;  // kGenerate: who reads the body
 };
 
 constexpr Route kRoutes[] = {
-    {"/v1/chat/completions", "POST", Action::kChat},
-    {"/v1/completions", "POST", Action::kCompletion},
-    {"/generate", "POST", Action::kGenerate},
+    {"/v1/chat/completions", "POST", Action::kGenerate, openai::open_chat},
+    {"/v1/completions", "POST", Action::kGenerate, openai::open_completion},
+    {"/generate", "POST", Action::kGenerate, open_mini_sglang_generate},
     {"/v1/models", "GET", Action::kModels},
     {"/v1/models/", "GET", Action::kModel},
     {"/health", "GET", Action::kHealth},
+    {"/metrics", "GET", Action::kMetrics},
     {"/version", "GET", Action::kVersion},
     {"/v1", "GET, POST", Action::kAlive},  // upstream answers both: load balancers ask here
 };
@@ -76,10 +83,6 @@ std::string percent_decoded(std::string_view text) {
   return result;
 }
 
-HttpReply json_reply(const Json& body) {
-  return {.status = 200, .body = dump(body), .content_type = "application/json", .headers = {}};
-}
-
 HttpReply unknown_path(std::string_view path) {
   std::string known;
   for (const Route& route : kRoutes)
@@ -100,10 +103,13 @@ Routes::Routes(Generator& generator, const ServerOptions& options)
           .served_name = options.served_name.empty() ? generator.model_name() : options.served_name,
           .accept_any_model = options.accept_any_model},
       max_requests_(options.max_requests),
+      max_queued_(static_cast<std::int64_t>(options.max_queued)),
       max_backlog_bytes_(options.max_backlog_bytes),
+      metrics_prefix_(options.metrics_prefix),
       started_(seconds_since_1970()),
       id_salt_(std::random_device{}() | std::uint64_t{std::random_device{}()} << 32),
-      num_running_(std::make_shared<std::atomic<std::size_t>>(0)) {}
+      num_running_(std::make_shared<std::atomic<std::size_t>>(0)),
+      metrics_(std::make_shared<ServerMetrics>(generator.max_seq_len())) {}
 
 bool Routes::is_slow(const HttpRequest& request) {
   return request.method == "POST" && path_of(request) != "/v1";
@@ -113,7 +119,9 @@ Routes::Outcome Routes::handle(const HttpRequest& request, std::function<void()>
   try {
     return dispatch(request, std::move(notify));
   } catch (const StatusError& e) {
-    return error_reply(e.status(), e.what(), e.param(), e.code());
+    HttpReply reply = error_reply(e.status(), e.what(), e.param(), e.code());
+    if (e.status() == 429) reply.headers.emplace_back("Retry-After", "1");
+    return reply;
   } catch (const RequestError& e) {
     return error_reply(400, e.what(), e.param(), e.code());
   } catch (const std::exception& e) {
@@ -136,37 +144,42 @@ Routes::Outcome Routes::dispatch(const HttpRequest& request, std::function<void(
     return reply;
   }
   switch (route->action) {
-    case Action::kChat: return generate(Endpoint::kChat, request, std::move(notify));
-    case Action::kCompletion: return generate(Endpoint::kCompletion, request, std::move(notify));
-    case Action::kGenerate: return generate(Endpoint::kGenerate, request, std::move(notify));
+    case Action::kGenerate: return generate(route->open, request, std::move(notify));
     case Action::kModels: return models();
     case Action::kModel: return model(path.substr(route->path.size()));
     case Action::kHealth: return health();
+    case Action::kMetrics: return metrics();
     case Action::kVersion: return json_reply({{"version", kVersion}});
     case Action::kAlive: return json_reply({{"status", "ok"}});
   }
   return unknown_path(path);
 }
 
-Routes::Outcome Routes::generate(Endpoint endpoint, const HttpRequest& request,
+Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
                                  std::function<void()> notify) {
   // The slot is taken before the costly part: the limit also bounds what waits for a worker.
   const std::shared_ptr<void> slot(nullptr, [count = num_running_](void*) { --*count; });
   if (++*num_running_ > max_requests_)
-    throw StatusError(503,
+    throw StatusError(429,
                       fmt::format("{} requests are being served; try again later", max_requests_),
                       "", "overloaded");
-  ApiRequest parsed = parse_request(endpoint, request.body, generator_, rules_);
+  if (const std::int64_t waiting = generator_.stats().waiting; waiting >= max_queued_)
+    throw StatusError(429, fmt::format("{} answers wait for their turn; try again later", waiting),
+                      "", "overloaded");
+  const ApiContext context{.generator = generator_,
+                           .rules = rules_,
+                           .unique_id = unique_id(),
+                           .created = seconds_since_1970()};
   auto exchange = std::make_shared<Exchange>(
-      generator_, std::move(parsed), unique_id(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-"),
-      seconds_since_1970(), max_backlog_bytes_, std::move(notify));
+      generator_, open(request.body, context),
+      ExchangeOptions{
+          .max_backlog_bytes = max_backlog_bytes_, .arrival = request.arrival, .metrics = metrics_},
+      std::move(notify));
   exchange->start();
   return RunningAnswer(std::move(exchange), slot);
 }
 
-std::string Routes::unique_id(const char* prefix) {
-  return fmt::format("{}{:016x}{:08x}", prefix, id_salt_, ++num_ids_);
-}
+std::string Routes::unique_id() { return fmt::format("{:016x}{:08x}", id_salt_, ++num_ids_); }
 
 std::string Routes::model_card() const {
   return dump({{"id", rules_.served_name},
@@ -192,6 +205,13 @@ HttpReply Routes::model(std::string_view encoded_id) const {
                                    id, rules_.served_name),
                        "model", "model_not_found");
   return {.status = 200, .body = model_card(), .content_type = "application/json", .headers = {}};
+}
+
+HttpReply Routes::metrics() const {
+  return {.status = 200,
+          .body = metrics_->text(metrics_prefix_, rules_.served_name, generator_),
+          .content_type = std::string(metrics::kContentType),
+          .headers = {}};
 }
 
 HttpReply Routes::health() const {

@@ -15,8 +15,12 @@
 #include "minisgl/server.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
+#include "server/server_metrics.h"
 
 namespace minisgl {
+
+/// How an API reads a body.
+using OpenJob = Job (*)(std::string_view body, const ApiContext& context);
 
 /// Thread safety: all members may be called by any thread.
 class Routes {
@@ -37,21 +41,25 @@ class Routes {
 
  private:
   Outcome dispatch(const HttpRequest& request, std::function<void()> notify);
-  Outcome generate(Endpoint endpoint, const HttpRequest& request, std::function<void()> notify);
+  Outcome generate(OpenJob open, const HttpRequest& request, std::function<void()> notify);
   HttpReply models() const;
   HttpReply model(std::string_view encoded_id) const;
   HttpReply health() const;
+  HttpReply metrics() const;
   std::string model_card() const;
-  std::string unique_id(const char* prefix);
+  std::string unique_id();
 
   Generator& generator_;
   const RequestRules rules_;
   const std::size_t max_requests_;
+  const std::int64_t max_queued_;
   const std::size_t max_backlog_bytes_;
+  const std::string metrics_prefix_;
   const std::int64_t started_;  // seconds since 1970
   const std::uint64_t id_salt_;
   std::atomic<std::uint64_t> num_ids_{0};
   std::shared_ptr<std::atomic<std::size_t>> num_running_;
+  std::shared_ptr<ServerMetrics> metrics_;  // answers share it: see ExchangeOptions
 };
 
 }  // namespace minisgl

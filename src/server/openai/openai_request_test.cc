@@ -1,48 +1,32 @@
-#include "server/openai_request.h"
+// What the bodies of OpenAI's endpoints, and of /generate, come to.
 
 #include <gtest/gtest.h>
 
-#include "server/fake_generator_for_test.h"
-#include "server/http_message.h"
+#include "server/api_fixture_for_test.h"
+#include "server/generate/mini_sglang.h"
+#include "server/openai/chat.h"
+#include "server/openai/completion.h"
 
-namespace minisgl {
+namespace minisgl::openai {
 namespace {
 
-class OpenAiRequestTest : public testing::Test {
+class OpenAiRequestTest : public testing_util::ApiFixture {
  protected:
-  ApiRequest parse(Endpoint endpoint, const std::string& body) {
-    return parse_request(endpoint, body, generator_, rules_);
+  ApiRequest chat(const std::string& more) const {
+    return open(open_chat, R"({"messages":[{"role":"user","content":"hi"}])" + more + "}").request;
   }
-  ApiRequest chat(const std::string& more) {
-    return parse(Endpoint::kChat, R"({"messages":[{"role":"user","content":"hi"}])" + more + "}");
+  ApiRequest completion(const std::string& more) const {
+    return open(open_completion, R"({"prompt":"hi")" + more + "}").request;
   }
-  ApiRequest completion(const std::string& more) {
-    return parse(Endpoint::kCompletion, R"({"prompt":"hi")" + more + "}");
+  std::string chat_error(const std::string& more) const {
+    return error_of(open_chat, R"({"messages":[{"role":"user","content":"hi"}])" + more + "}");
   }
-  // "status param: message", or "no error".
-  template <class Call>
-  std::string error_of(const Call& call) {
-    try {
-      call();
-    } catch (const StatusError& e) {
-      return std::to_string(e.status()) + " " + e.param() + ": " + e.what();
-    } catch (const RequestError& e) {
-      return "400 " + e.param() + ": " + e.what();
-    }
-    return "no error";
+  std::string completion_error(const std::string& more) const {
+    return error_of(open_completion, R"({"prompt":"hi")" + more + "}");
   }
-  std::string chat_error(const std::string& more) {
-    return error_of([&] { chat(more); });
+  std::string prompt_error(const std::string& prompt) const {
+    return error_of(open_completion, "{\"prompt\":" + prompt + "}");
   }
-  std::string completion_error(const std::string& more) {
-    return error_of([&] { completion(more); });
-  }
-  std::string prompt_error(const std::string& prompt) {
-    return error_of([&] { parse(Endpoint::kCompletion, "{\"prompt\":" + prompt + "}"); });
-  }
-
-  testing_util::FakeGenerator generator_;
-  RequestRules rules_{.served_name = "m", .accept_any_model = false};
 };
 
 TEST_F(OpenAiRequestTest, AbsentAndNullFieldsTakeOpenAisDefaults) {
@@ -69,7 +53,7 @@ TEST_F(OpenAiRequestTest, AbsentAndNullFieldsTakeOpenAisDefaults) {
 
 TEST_F(OpenAiRequestTest, GenerateHasUpstreamsDefaults) {
   const ApiRequest r =
-      parse(Endpoint::kGenerate, R"({"prompt":"a","max_tokens":7,"ignore_eos":true})");
+      open(open_mini_sglang_generate, R"({"prompt":"a","max_tokens":7,"ignore_eos":true})").request;
   EXPECT_TRUE(r.stream);
   EXPECT_EQ(r.sampling.temperature, 0.0);
   EXPECT_EQ(r.sampling.max_tokens, 7);
@@ -77,19 +61,19 @@ TEST_F(OpenAiRequestTest, GenerateHasUpstreamsDefaults) {
 }
 
 TEST_F(OpenAiRequestTest, WhatTheModelAdvisesIsTheDefaultAndTheRequestWins) {
-  testing_util::FakeGenerator advised({.sampling_defaults = {.temperature = 0.6, .top_k = 20}});
-  const auto sampling = [&](Endpoint endpoint, const std::string& body) {
-    return parse_request(endpoint, body, advised, rules_).sampling;
+  use({.sampling_defaults = {.temperature = 0.6, .top_k = 20}});
+  const auto sampling = [&](Open read, const std::string& body) {
+    return open(read, body).request.sampling;
   };
-  SamplingParams s = sampling(Endpoint::kCompletion, R"({"prompt":"hi","top_k":null})");
+  SamplingParams s = sampling(open_completion, R"({"prompt":"hi","top_k":null})");
   EXPECT_EQ(s.temperature, 0.6);
   EXPECT_EQ(s.top_k, 20);
   EXPECT_EQ(s.top_p, 1.0);
-  s = sampling(Endpoint::kCompletion, R"({"prompt":"hi","temperature":0,"top_k":-1,"top_p":0.5})");
+  s = sampling(open_completion, R"({"prompt":"hi","temperature":0,"top_k":-1,"top_p":0.5})");
   EXPECT_EQ(s.temperature, 0.0);
   EXPECT_EQ(s.top_k, -1);
   EXPECT_EQ(s.top_p, 0.5);
-  EXPECT_EQ(sampling(Endpoint::kGenerate, R"({"prompt":"hi"})").temperature, 0.0)
+  EXPECT_EQ(sampling(open_mini_sglang_generate, R"({"prompt":"hi"})").temperature, 0.0)
       << "/generate has upstream's defaults";
 }
 
@@ -182,7 +166,7 @@ TEST_F(OpenAiRequestTest, AnotherModelIsNotFoundUnlessAnyIsAccepted) {
 
 TEST_F(OpenAiRequestTest, FourFormsOfPrompts) {
   const auto prompts = [&](const std::string& prompt) {
-    return parse(Endpoint::kCompletion, "{\"prompt\":" + prompt + "}").prompts;
+    return open(open_completion, "{\"prompt\":" + prompt + "}").request.prompts;
   };
   using Ids = std::vector<TokenId>;
   EXPECT_EQ(std::get<std::string>(prompts("\"a\"").at(0)), "a");
@@ -209,10 +193,10 @@ TEST_F(OpenAiRequestTest, EmptyAndMisshapenPromptsAreRefused) {
 }
 
 TEST_F(OpenAiRequestTest, ChatsTakeARawPromptInPlaceOfMessages) {
-  const ApiRequest r = parse(Endpoint::kChat, R"({"prompt":"raw"})");
+  const ApiRequest r = open(open_chat, R"({"prompt":"raw"})").request;
   EXPECT_EQ(std::get<std::string>(r.prompts.at(0)), "raw");
   EXPECT_EQ(r.param, "prompt");
-  EXPECT_EQ(error_of([&] { parse(Endpoint::kChat, "{}"); }), "400 messages: messages is missing");
+  EXPECT_EQ(error_of(open_chat, "{}"), "400 messages: messages is missing");
 }
 
 TEST_F(OpenAiRequestTest, TemplateVariablesAndToolsReachTheTemplate) {
@@ -235,16 +219,16 @@ TEST_F(OpenAiRequestTest, UsageOfAStreamIsAskedForInStreamOptions) {
 }
 
 TEST_F(OpenAiRequestTest, RepetitionsOfAPromptCountTheirSeedUp) {
-  const ApiRequest r = parse(Endpoint::kCompletion, R"({"prompt":["a","b"],"n":3,"seed":11})");
+  const ApiRequest r = open(open_completion, R"({"prompt":["a","b"],"n":3,"seed":11})").request;
   ASSERT_EQ(r.num_choices(), 6U);
   const auto request = r.generate_request(4);  // prompt 1, repetition 1
   EXPECT_EQ(std::get<std::string>(request.prompt), "b");
   EXPECT_EQ(request.sampling.seed, 12U);
   EXPECT_EQ(r.generate_request(3).sampling.seed, 11U);
   EXPECT_EQ(completion_error(R"(,"n":129)"), "400 n: n must be an integer from 1 to 128, not 129");
-  EXPECT_EQ(error_of([&] { parse(Endpoint::kCompletion, R"({"prompt":["a","b"],"n":65})"); }),
+  EXPECT_EQ(error_of(open_completion, R"({"prompt":["a","b"],"n":65})"),
             "400 prompt: 2 prompts with n = 65 are 130 answers; one request may ask for 128");
 }
 
 }  // namespace
-}  // namespace minisgl
+}  // namespace minisgl::openai

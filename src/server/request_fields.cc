@@ -1,4 +1,4 @@
-#include "server/openai_request.h"
+#include "server/request_fields.h"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,7 @@
 namespace minisgl {
 namespace {
 
-constexpr std::int64_t kMaxChoices = 128;  // OpenAI's limit of n
 constexpr std::int64_t kMaxStops = 16;
-constexpr std::int64_t kDefaultMaxTokens = 16;  // OpenAI's, for completions only
 
 // Fields that clients know and whose function is not there: a value that asks for it is refused,
 // since an answer without it would look like one with it.
@@ -63,25 +61,6 @@ constexpr Unsupported kUnsupported[] = {
     {"ebnf", any_value},
 };
 
-void refuse_unsupported(const Fields& fields) {
-  for (const Unsupported& row : kUnsupported) {
-    const Json* value = fields.find(row.field);
-    if (value != nullptr && row.asks(*value))
-      throw RequestError(
-          fmt::format("{} = {} is not supported; leave it out", row.field, describe(*value)),
-          row.field, "unsupported_parameter");
-  }
-}
-
-void check_model(const Fields& fields, const RequestRules& rules) {
-  const std::string model = fields.string("model").value_or(rules.served_name);
-  if (model != rules.served_name && !rules.accept_any_model)
-    throw StatusError(404,
-                      fmt::format("the model \"{}\" is not served here; this server has \"{}\"",
-                                  model, rules.served_name),
-                      "model", "model_not_found");
-}
-
 std::vector<std::string> read_stop(const Fields& fields) {
   const Json* value = fields.find("stop");
   if (value == nullptr) return {};
@@ -104,6 +83,27 @@ std::vector<std::string> read_stop(const Fields& fields) {
   return stop;
 }
 
+}  // namespace
+
+void refuse_unsupported(const Fields& fields) {
+  for (const Unsupported& row : kUnsupported) {
+    const Json* value = fields.find(row.field);
+    if (value != nullptr && row.asks(*value))
+      throw RequestError(
+          fmt::format("{} = {} is not supported; leave it out", row.field, describe(*value)),
+          row.field, "unsupported_parameter");
+  }
+}
+
+void check_model(const Fields& fields, const RequestRules& rules) {
+  const std::string model = fields.string("model").value_or(rules.served_name);
+  if (model != rules.served_name && !rules.accept_any_model)
+    throw StatusError(404,
+                      fmt::format("the model \"{}\" is not served here; this server has \"{}\"",
+                                  model, rules.served_name),
+                      "model", "model_not_found");
+}
+
 std::vector<TokenId> read_ids(const Json& ids, const std::string& name, int vocab_size) {
   std::vector<TokenId> result;
   result.reserve(ids.size());
@@ -119,11 +119,13 @@ std::vector<TokenId> read_ids(const Json& ids, const std::string& name, int voca
   return result;
 }
 
-void read_sampling(const Fields& fields, const Generator& generator, ApiRequest& request) {
-  SamplingParams& s = request.sampling;
-  const bool is_openai = request.endpoint != Endpoint::kGenerate;
-  s.temperature = is_openai ? 1.0 : 0.0;
-  if (is_openai) s = generator.sampling_defaults().over(std::move(s));
+SamplingParams openai_sampling(const Generator& generator) {
+  return generator.sampling_defaults().over({.temperature = 1.0});
+}
+
+SamplingParams read_sampling(const Fields& fields, const Generator& generator,
+                             SamplingParams params) {
+  SamplingParams s = std::move(params);
   s.temperature = fields.number("temperature", s.temperature, 0.0, 2.0);
   s.top_p = fields.number("top_p", s.top_p, 0.0, 1.0);
   s.min_p = fields.number("min_p", s.min_p, 0.0, 1.0);
@@ -133,16 +135,11 @@ void read_sampling(const Fields& fields, const Generator& generator, ApiRequest&
   s.stop = read_stop(fields);
   if (const Json* ids = fields.array("stop_token_ids"))
     s.stop_token_ids = read_ids(*ids, "stop_token_ids", generator.vocab_size());
-
-  const bool is_chat = request.endpoint == Endpoint::kChat;
-  const std::optional<std::int64_t> old_name = fields.integer("max_tokens", 0);
-  const std::optional<std::int64_t> new_name =
-      is_chat ? fields.integer("max_completion_tokens", 0) : std::nullopt;
-  s.max_tokens = new_name ? *new_name : old_name.value_or(is_chat ? -1 : kDefaultMaxTokens);
+  return s;
 }
 
-void read_stream(const Fields& fields, ApiRequest& request) {
-  request.stream = fields.boolean("stream", request.endpoint == Endpoint::kGenerate);
+void read_stream(const Fields& fields, bool stream_by_default, ApiRequest& request) {
+  request.stream = fields.boolean("stream", stream_by_default);
   const Json* options = fields.object("stream_options");
   if (options == nullptr) return;
   if (!request.stream)
@@ -151,32 +148,15 @@ void read_stream(const Fields& fields, ApiRequest& request) {
   request.include_usage = Fields(*options).boolean("include_usage", false);
 }
 
-void read_chat(const Fields& fields, const Generator& generator, ApiRequest& request) {
-  const Json* messages = fields.find("messages");
-  if (messages == nullptr) {
-    // Upstream's chat endpoint also takes a raw prompt, without a template.
-    if (auto prompt = fields.string("prompt")) {
-      request.param = "prompt";
-      request.prompts.emplace_back(std::move(*prompt));
-      return;
-    }
-    throw RequestError("messages is missing", "messages");
-  }
-  request.param = "messages";
-  Json kwargs = Json::object();
-  if (const Json* given = fields.object("chat_template_kwargs")) kwargs = *given;
-  if (const Json* documents = fields.array("documents")) kwargs["documents"] = *documents;
-  if (auto effort = fields.string("reasoning_effort")) kwargs["reasoning_effort"] = *effort;
-  Json tools;
-  const Json* choice = fields.find("tool_choice");
-  if (const Json* given = fields.array("tools");
-      given != nullptr && !given->empty() && (choice == nullptr || *choice != "none"))
-    tools = *given;
-  request.prompts.emplace_back(generator.render_chat(
-      *messages, tools, kwargs, fields.boolean("add_generation_prompt", true)));
+void read_num_choices(const Fields& fields, ApiRequest& request) {
+  request.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  if (request.num_choices() <= static_cast<std::size_t>(kMaxChoices)) return;
+  throw RequestError(
+      fmt::format("{} prompts with n = {} are {} answers; one request may ask for {}",
+                  request.prompts.size(), request.n, request.num_choices(), kMaxChoices),
+      request.prompts.size() > 1 ? "prompt" : "n");
 }
 
-// A string, an array of strings, an array of token ids, or an array of arrays of token ids.
 void read_prompts(const Fields& fields, const Generator& generator, ApiRequest& request) {
   request.param = "prompt";
   const Json* prompt = fields.find("prompt");
@@ -205,40 +185,6 @@ void read_prompts(const Fields& fields, const Generator& generator, ApiRequest& 
     for (const Json& ids : *prompt) add_ids(ids);
   else
     add_ids(*prompt);
-}
-
-}  // namespace
-
-GenerateRequest ApiRequest::generate_request(std::size_t choice) const {
-  const std::size_t repetition = choice % static_cast<std::size_t>(n);
-  GenerateRequest result{.prompt = prompts.at(choice / static_cast<std::size_t>(n)),
-                         .sampling = sampling,
-                         .param = param};
-  if (sampling.seed) result.sampling.seed = *sampling.seed + repetition;
-  return result;
-}
-
-ApiRequest parse_request(Endpoint endpoint, std::string_view body, const Generator& generator,
-                         const RequestRules& rules) {
-  const Json object = parse_object(body);
-  const Fields fields(object);
-  ApiRequest request{
-      .endpoint = endpoint, .model = rules.served_name, .prompts = {}, .sampling = {}, .param = {}};
-  check_model(fields, rules);
-  refuse_unsupported(fields);
-  read_stream(fields, request);
-  read_sampling(fields, generator, request);
-  request.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
-  if (endpoint == Endpoint::kChat)
-    read_chat(fields, generator, request);
-  else
-    read_prompts(fields, generator, request);
-  if (request.num_choices() > static_cast<std::size_t>(kMaxChoices))
-    throw RequestError(
-        fmt::format("{} prompts with n = {} are {} answers; one request may ask for {}",
-                    request.prompts.size(), request.n, request.num_choices(), kMaxChoices),
-        request.prompts.size() > 1 ? "prompt" : "n");
-  return request;
 }
 
 }  // namespace minisgl

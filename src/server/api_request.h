@@ -1,0 +1,43 @@
+// What every API's request comes down to: prompts, and how each is to be continued.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "llm/generator.h"
+
+namespace minisgl {
+
+/// A request for one or more answers. Its choices are ordered by prompt, then by repetition.
+struct ApiRequest {
+  std::string model;  ///< the served id, whatever was asked for
+  bool stream = false;
+  bool include_usage = false;  ///< a stream ends with its usage
+  int n = 1;                   ///< answers for each prompt
+  std::vector<decltype(GenerateRequest::prompt)> prompts;
+  SamplingParams sampling;  ///< max_tokens < 0: until the context ends
+  std::string param;        ///< the field that the prompts came from
+
+  std::size_t num_choices() const { return prompts.size() * static_cast<std::size_t>(n); }
+  /// What to generate for a choice: repetition i of a prompt draws with seed + i.
+  GenerateRequest generate_request(std::size_t choice) const;
+};
+
+/// What the operator decided about requests.
+struct RequestRules {
+  std::string served_name;
+  bool accept_any_model = false;
+};
+
+/// What the reading of a body may draw upon.
+struct ApiContext {
+  const Generator& generator;
+  const RequestRules& rules;
+  std::string unique_id;     ///< of this request; an API puts its own prefix before it
+  std::int64_t created = 0;  ///< seconds since 1970
+};
+
+}  // namespace minisgl
