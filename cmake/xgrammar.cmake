@@ -8,18 +8,20 @@ endif()
 
 set(xgrammar_version 0.2.9)
 set(xgrammar_sha256 87b466bca2475e29bb0323abc62c6c33cbcbcff47e5fb800a3e2099ac9620b90)
+set(MINISGL_DOWNLOADS ${CMAKE_SOURCE_DIR}/.cache/downloads CACHE PATH "Where downloads are kept")
 set(xgrammar_dir ${CMAKE_SOURCE_DIR}/.cache/xgrammar-${xgrammar_version})
 if(NOT EXISTS ${xgrammar_dir}/cpp)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   message(STATUS "Constrained output: fetching xgrammar ${xgrammar_version}")
   execute_process(
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/fetch_sdist.py xgrammar ${xgrammar_version}
-      ${xgrammar_sha256} ${xgrammar_dir} cpp include LICENSE NOTICE 3rdparty/dlpack/include
-      3rdparty/dlpack/LICENSE 3rdparty/picojson/picojson.h
+      ${xgrammar_sha256} ${MINISGL_DOWNLOADS} ${xgrammar_dir} cpp include LICENSE NOTICE
+      3rdparty/dlpack/include 3rdparty/dlpack/LICENSE 3rdparty/picojson/picojson.h
     RESULT_VARIABLE failed)
   if(failed)
-    message(FATAL_ERROR "xgrammar ${xgrammar_version} could not be fetched. Put its source distribution into "
-      "a folder that the environment variable MINISGL_SDISTS names, or build without constrained output: MINISGL_GRAMMAR=OFF")
+    message(FATAL_ERROR "xgrammar ${xgrammar_version} could not be fetched. Put its source distribution, "
+      "xgrammar-${xgrammar_version}.tar.gz, into ${MINISGL_DOWNLOADS}, or build without constrained output: "
+      "MINISGL_GRAMMAR=OFF")
   endif()
 endif()
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Fetches a source distribution with pip and unpacks parts of it; nothing of it is built or run.
 
-    tools/fetch_sdist.py NAME VERSION SHA256 FOLDER PART...
+    tools/fetch_sdist.py NAME VERSION SHA256 DOWNLOADS FOLDER PART...
 
-FOLDER then holds the files of the archive below each PART, a path inside its top folder. It appears
-when it is complete, or not at all. pip takes its index, proxy and certificates from the user's own
-configuration; MINISGL_SDISTS names a folder where it finds archives without an index.
+The archive is kept in DOWNLOADS, and not fetched if it is there. FOLDER then holds its files below
+each PART, a path inside its top folder; it appears when it is complete, or not at all. pip takes its
+index, proxy and certificates from the user's own configuration.
 
 pip asks the build system of a package about it even if it only downloads it, which may mean minutes
 of building that system first. So it gets an answer from a module that stands in for it.
@@ -13,6 +13,7 @@ of building that system first. So it gets an answer from a module that stands in
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import pathlib
@@ -56,8 +57,6 @@ def download(name: str, version: str, sha256: str, work: pathlib.Path) -> pathli
     command = [*pip_command(work), "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
     command += ["--requirement", str(requirements), "--dest", str(work / "archive")]
-    if sdists := os.environ.get("MINISGL_SDISTS"):
-        command += ["--no-index", "--find-links", sdists]
     environment = os.environ | {"PYTHONPATH": str(work / "stand_in")}
     subprocess.run(command, check=True, env=environment)
     (archive,) = (work / "archive").iterdir()
@@ -81,17 +80,22 @@ def unpack(archive: pathlib.Path, parts: list[str], folder: pathlib.Path) -> Non
 
 
 def main() -> None:
-    if len(sys.argv) < 6:
+    if len(sys.argv) < 7:
         sys.exit(__doc__)
-    name, version, sha256, target, *parts = sys.argv[1:]
+    name, version, sha256, downloads, target, *parts = sys.argv[1:]
     folder = pathlib.Path(target)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    archive = pathlib.Path(downloads) / f"{name}-{version}.tar.gz"
+    for parent in (folder.parent, archive.parent):
+        parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         work = pathlib.Path(temporary)
-        try:
-            archive = download(name, version, sha256, work)
-        except subprocess.CalledProcessError as error:
-            sys.exit(f"pip could not fetch {name} {version} (exit status {error.returncode})")
+        if not archive.exists():
+            try:
+                shutil.move(download(name, version, sha256, work), archive)
+            except subprocess.CalledProcessError as error:
+                sys.exit(f"pip could not fetch {name} {version} (exit status {error.returncode})")
+        if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != sha256:
+            sys.exit(f"{archive} has the SHA-256 {found}, not {sha256}: delete it")
         unpack(archive, parts, work / "unpacked")
         shutil.rmtree(folder, ignore_errors=True)
         (work / "unpacked").rename(folder)
