@@ -75,6 +75,12 @@ xgrammar_correct(cpp/fsm_builder.cc [=[
     parts.push_back(state.lower_bound == 0 ? child.Star() : child.Plus());
     return ResultOk(FSMWithStartEnd::Concat(parts));
     for (int i = 2;]=])
+# Strings of bounded length could hold control characters, which JSON does not allow.
+xgrammar_correct(cpp/json_schema_converter.cc [=[
+          builder_.AddCharacterClass({{'"', '"'}, {'\\', '\\'}, {'\r', '\r'}, {'\n', '\n'}}, true);
+]=] [=[
+          builder_.AddCharacterClass({{0x00, 0x1F}, {'"', '"'}, {'\\', '\\'}}, true);
+]=])
 message(STATUS "Constrained output: xgrammar ${xgrammar_version}")
 # Fetched again when somebody has deleted it.
 set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS

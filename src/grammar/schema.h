@@ -21,7 +21,7 @@ using PatternCheck = std::function<std::string(const std::string& pattern)>;
 ///  - lists of types and "oneOf" become "anyOf" (the latter if its options exclude each other);
 ///  - objects and arrays that say nothing of their contents may hold anything; others hold only
 ///    what they declare, unless additionalProperties or items say more;
-///  - lengths and formats of strings become patterns, integers get bounds of 18 digits.
+///  - formats of strings become patterns, integers get bounds of 18 digits.
 nlohmann::ordered_json enforceable_schema(const nlohmann::ordered_json& schema,
                                           const PatternCheck& check_pattern);
 

@@ -129,9 +129,9 @@ TEST(SchemaTest, ObjectsHoldWhatTheyDeclareAndAnythingIfTheyDeclareNothing) {
 
 TEST(SchemaTest, StringsAndIntegersGetBoundsThatAreEnforced) {
   EXPECT_EQ(enforceable(R"({"type":"string","minLength":1,"maxLength":5})"),
-            Json::parse(R"({"type":"string","pattern":"[\\s\\S]{1,5}"})"));
+            Json::parse(R"({"type":"string","minLength":1,"maxLength":5})"));
   EXPECT_EQ(enforceable(R"({"type":"string","minLength":2})"),
-            Json::parse(R"({"type":"string","pattern":"[\\s\\S]{2,}"})"));
+            Json::parse(R"({"type":"string","minLength":2})"));
   EXPECT_EQ(enforceable(R"({"pattern":"^é😀$"})"),
             Json::parse(R"({"type":"string","pattern":"^\\u00e9\\u{1f600}$"})"));
   EXPECT_EQ(enforceable(R"({"type":"integer","minimum":0.5,"exclusiveMaximum":9})"),

@@ -109,9 +109,8 @@ Json SchemaWalk::string(const Json& schema, const std::string& path) {
   const char* chosen = schema.contains("pattern") ? "pattern" : "format";
   if (!schema.contains(chosen)) {
     Json result = {{"type", "string"}};
-    if (has_length)
-      result["pattern"] = longest ? fmt::format("[\\s\\S]{{{},{}}}", shortest, *longest)
-                                  : fmt::format("[\\s\\S]{{{},}}", shortest);
+    if (shortest > 0) result["minLength"] = shortest;
+    if (longest) result["maxLength"] = *longest;
     return result;
   }
   if (has_length)
