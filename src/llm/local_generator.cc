@@ -194,9 +194,9 @@ void LocalGenerator::start(SchedulerConfig config) {
         *tokenizer_, Grammars::Options{.vocab_size = vocab_size(),
                                        .end_ids = config.eos_ids,
                                        .num_threads = grammar_threads(available_processors())});
-  scheduler_ = std::make_unique<Scheduler>(
-      *executor_, std::move(config),
-      [this](std::span<const TokenEvent> events) { deliver(events); });
+  scheduler_ =
+      std::make_unique<Scheduler>(*executor_, std::move(config),
+                                  [this](std::span<const TokenEvent> events) { deliver(events); });
   thread_ = std::thread([this] { run(); });
 }
 
