@@ -169,17 +169,18 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
 
 LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
                                std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config)
-    : name_(std::move(name)),
-      tokenizer_(std::move(tokenizer)),
-      chat_renderer_(std::make_unique<ChatRenderer>(*tokenizer_, ChatOptions{})),
-      executor_(std::move(executor)) {
+    : name_(std::move(name)), tokenizer_(std::move(tokenizer)), executor_(std::move(executor)) {
+  if (tokenizer_ == nullptr)
+    tokenizer_error_ = "it has no tokenizer";
+  else if (!tokenizer_->chat_template().empty())
+    chat_renderer_ = std::make_unique<ChatRenderer>(*tokenizer_, ChatOptions{});
   start(std::move(config));
 }
 
 void LocalGenerator::start(SchedulerConfig config) {
-  scheduler_ = std::make_unique<Scheduler>(
-      *executor_, std::move(config),
-      [this](std::span<const TokenEvent> events) { deliver(events); });
+  scheduler_ =
+      std::make_unique<Scheduler>(*executor_, std::move(config),
+                                  [this](std::span<const TokenEvent> events) { deliver(events); });
   thread_ = std::thread([this] { run(); });
 }
 

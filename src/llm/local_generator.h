@@ -28,7 +28,8 @@ class LocalGenerator final : public Generator {
  public:
   /// Throws Error when the model cannot be loaded or does not fit. Logs what was chosen and why.
   explicit LocalGenerator(const LlmOptions& options);
-  /// With something in the engine's place, for measurements of everything around it.
+  /// With something in the engine's place, to test or measure everything around it. Without
+  /// `tokenizer` it serves token ids only.
   LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
                  std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config);
   ~LocalGenerator() override;

@@ -24,7 +24,6 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr std::uint32_t kMaxHeaderBytes = 32 << 10;
 // Beyond so much pipelined input a running request's connection is not watched any more.
 constexpr std::size_t kMaxPipelinedBytes = std::size_t{1} << 20;
 constexpr std::size_t kReadBytes = 16 << 10;
@@ -203,12 +202,6 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
 asio::awaitable<void> Connection::answer_broken_request(error_code error) {
   const error_code end = http::error::end_of_stream;
   if (gone_ || error == end || error.category() != end.category()) co_return;
-  HttpReply reply = error_reply(400, "this is not an HTTP/1.1 request: " + error.message());
-  if (error == http::error::body_limit)
-    reply =
-        error_reply(413, fmt::format("the body is longer than {} bytes", options_.max_body_bytes));
-  if (error == http::error::header_limit)
-    reply = error_reply(431, fmt::format("the headers are longer than {} bytes", kMaxHeaderBytes));
   if (record_.request_id.empty()) {  // the headers were not read
     arrival_ = Clock::now();
     record_.client = client_;
@@ -217,7 +210,7 @@ asio::awaitable<void> Connection::answer_broken_request(error_code error) {
     record_.request_id = request_id_or_new("");
     fields_.request_id = record_.request_id;
   }
-  auto refusing = refuse_request(std::move(reply));
+  auto refusing = refuse_request(broken_request_reply(error, options_.max_body_bytes));
   co_await std::move(refusing);
 }
 
@@ -483,15 +476,6 @@ asio::awaitable<void> Connection::drain() {
     co_await std::move(reading);
   }
   close();
-}
-
-void Connection::check_deadline(Clock::time_point now) {
-  if (now >= deadline_) close();
-}
-
-void Connection::close_when_idle() {
-  fields_.keep_alive = false;
-  if (!serving_) close();
 }
 
 void Connection::end_answer() {
