@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -71,6 +72,7 @@ class DelayExecutor final : public Executor {
     last_done_ = std::max(last_done_, Clock::now()) + delay_;
     done_[&batch] = last_done_;
   }
+  void sample(Batch&) override {}  // collect() makes the tokens
   std::span<const TokenId> collect(Batch& batch) override {
     std::this_thread::sleep_until(done_[&batch]);
     tokens_.clear();
@@ -237,6 +239,7 @@ int serve(const Setting& s, std::uint16_t port) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // for all threads to come
   log::set_level(log::Level::kWarning);
+  mallopt(M_ARENA_MAX, 1);  // as minisgl serve does
   const HollowServer server(s, /*max_rows=*/1024, port);
   int signal = 0;
   sigwait(&signals, &signal);

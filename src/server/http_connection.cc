@@ -27,8 +27,8 @@ using boost::system::error_code;
 // Beyond so much pipelined input a running request's connection is not watched any more.
 constexpr std::size_t kMaxPipelinedBytes = std::size_t{1} << 20;
 constexpr std::size_t kReadBytes = 16 << 10;
-// An idle connection holds so much memory for what may come.
-constexpr std::size_t kFirstReadBytes = 1 << 10;
+// What a connection holds for what may come while it is idle, or waits for its answer.
+constexpr std::size_t kWaitingReadBytes = 1 << 10;
 // A close with unread input makes the kernel reset the connection, which may destroy the reply on
 // its way; so input is read and dropped for a while.
 constexpr std::chrono::milliseconds kDrainTime{2000};
@@ -149,7 +149,7 @@ asio::awaitable<bool> Connection::read(Parser& parser) {
   error_code error;
   if (buffer_.size() == 0) {
     arm(options_.idle_timeout);
-    auto waiting = stream_.async_read_some(buffer_.prepare(kFirstReadBytes),
+    auto waiting = stream_.async_read_some(buffer_.prepare(kWaitingReadBytes),
                                            asio::redirect_error(asio::use_awaitable, error));
     const std::size_t num_bytes = co_await std::move(waiting);
     buffer_.commit(num_bytes);
@@ -440,7 +440,7 @@ void Connection::watch() {
     self->watch();
     self->wake();
   };
-  stream_.async_read_some(buffer_.prepare(kReadBytes),
+  stream_.async_read_some(buffer_.prepare(kWaitingReadBytes),
                           asio::bind_cancellation_slot(stop_watch_.slot(), std::move(on_read)));
 }
 
