@@ -1,18 +1,15 @@
 // A row with min-p, top-k or top-p: which tokens stay, exactly, and a draw from them.
-//
-// Weights are exp((x - max) / temperature) as integers, in units of 2^-40: their sums do not depend
-// on the order in which threads add them.
 
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/sampling_candidates.cuh"
+#include "kernels/cuda/sampling_weight.cuh"
 #include "kernels/philox.h"
 #include "kernels/sampling.h"
 
 namespace minisgl::kernels::gpu {
-
-constexpr int kRowThreads = 512;
 
 __device__ inline bool is_greedy(const SamplingRow& row) {
   return !(row.temperature >= kGreedyTemperature) || row.top_k == 1 || row.top_p <= 0;
@@ -28,15 +25,12 @@ __device__ inline std::uint32_t key_of(float x) {
   return bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFU : 0x80000000U);
 }
 
-/// A row while it is filtered; a block works on it. All threads call each function alike.
+/// A row while it is filtered, however many tokens stay; a block works on it. All threads call each
+/// function alike.
 class FilteredRow {
  public:
   __device__ FilteredRow(const float* logits, int vocab, const SamplingRow& how, float max)
-      : logits_(logits),
-        vocab_(vocab),
-        max_(max),
-        temperature_(how.temperature),
-        least_weight_(fminf(how.min_p, 1.0F)) {}
+      : logits_(logits), vocab_(vocab), weights_(how, max) {}
 
   /// Keeps the k greatest and what ties with the last of them.
   __device__ void keep_top_k(int k) {
@@ -108,21 +102,16 @@ class FilteredRow {
     std::uint64_t at;     // of this key
     std::uint64_t ties;   // tokens with this key
   };
-  static constexpr int kBuckets = 256;
+  static constexpr int kBuckets = RowWeights::kBuckets;
 
-  __device__ static std::uint64_t to_units(float weight) {
-    return static_cast<std::uint64_t>(weight * 0x1p40F);
-  }
-  __device__ float weight_of(float x) const { return expf((x - max_) / temperature_); }
   __device__ bool kept(float x, float weight, int id) const {
     const std::uint32_t key = key_of(x);
-    return weight > 0 && weight >= least_weight_ &&
-           (key > least_key_ || (key == least_key_ && id <= last_tie_));
+    return weights_.keeps(weight) && (key > least_key_ || (key == least_key_ && id <= last_tie_));
   }
   __device__ std::uint64_t units_at(int id) const {
     if (id >= vocab_) return 0;
     const float x = logits_[id];
-    const float weight = weight_of(x);
+    const float weight = weights_.of(x);
     return kept(x, weight, id) ? to_units(weight) : 0;
   }
 
@@ -154,7 +143,7 @@ class FilteredRow {
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const float weight = weight_of(x[i]);  // 0 beyond the end
+        const float weight = weights_.of(x[i]);  // 0 beyond the end
         if (kept(x[i], weight, begin + i * kRowThreads)) visit(x[i], weight);
       }
     }
@@ -175,8 +164,7 @@ class FilteredRow {
     return result;
   }
 
-  /// Five looks at the row: buckets by the distance from the maximum, in steps of 1/16 nat, so that
-  /// the tokens spread over many of them; then the bits of the key, eight at a time, of what is in
+  /// Five looks at the row: buckets by the distance from the maximum; then the bits of the key, eight at a time, of what is in
   /// the border's bucket. {0, 0, 0, 0} when all together do not reach the target.
   template <class Measure>
   __device__ Border find_border(std::uint64_t target, const Measure& measure) const {
@@ -191,7 +179,7 @@ class FilteredRow {
       if (threadIdx.x < kBuckets) sums[threadIdx.x] = 0;
       __syncthreads();
       for_each([&](float x, float weight) {
-        const int distance = bucket(x);
+        const int distance = weights_.bucket(x);
         const std::uint32_t key = key_of(x);
         if (level == 0) {
           atomicAdd(&sums[distance], static_cast<unsigned long long>(measure(x, weight)));
@@ -233,12 +221,6 @@ class FilteredRow {
     return {0, 0, 0, 0};  // not reached
   }
 
-  __device__ int bucket(float x) const {
-    constexpr float kBucketsPerNat = 16.0F;
-    return static_cast<int>(
-        fminf((max_ - x) / temperature_ * kBucketsPerNat, static_cast<float>(kBuckets - 1)));
-  }
-
   __device__ std::uint64_t count_key(std::uint32_t key) const {
     return total([key](float x, float) { return key_of(x) == key ? std::uint64_t{1} : 0; });
   }
@@ -249,7 +231,7 @@ class FilteredRow {
     for (int begin = 0; begin < vocab_; begin += kRowThreads) {
       const int id = begin + static_cast<int>(threadIdx.x);
       const float x = id < vocab_ ? logits_[id] : 0.0F;
-      const bool tie = id < vocab_ && key_of(x) == key && kept(x, weight_of(x), id);
+      const bool tie = id < vocab_ && key_of(x) == key && kept(x, weights_.of(x), id);
       const int here = __syncthreads_count(static_cast<int>(tie));
       if (seen + here < n) {
         seen += here;
@@ -258,7 +240,7 @@ class FilteredRow {
       __shared__ int found;
       if (threadIdx.x == 0) {
         for (int i = begin; i < vocab_; ++i) {
-          if (key_of(logits_[i]) != key || !kept(logits_[i], weight_of(logits_[i]), i)) continue;
+          if (key_of(logits_[i]) != key || !kept(logits_[i], weights_.of(logits_[i]), i)) continue;
           if (++seen < n) continue;
           found = i;
           break;
@@ -272,7 +254,7 @@ class FilteredRow {
 
   const float* logits_;
   int vocab_;
-  float max_, temperature_, least_weight_;
+  RowWeights weights_;
   std::uint32_t least_key_ = 0;
   int last_tie_ = 0x7FFFFFFF;  // of the tokens with least_key_
 };
@@ -280,6 +262,12 @@ class FilteredRow {
 /// A draw after min-p, top-k and top-p, in this order. All threads of the block call it.
 __device__ inline int draw_filtered(const float* logits, int vocab, const SamplingRow& how,
                                     float max, std::uint32_t bits) {
+  Candidates few(logits, vocab, how, max);
+  if (few.collect()) {
+    if (how.top_k > 0 && how.top_k < vocab) few.keep_top_k();
+    if (how.top_p < 1) few.keep_top_p();
+    return few.draw(bits);
+  }
   FilteredRow row(logits, vocab, how, max);
   if (how.top_k > 0 && how.top_k < vocab) row.keep_top_k(how.top_k);
   if (how.top_p < 1) row.keep_top_p(how.top_p);
