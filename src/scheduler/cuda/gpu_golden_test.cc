@@ -61,6 +61,7 @@ TEST_P(GpuModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goes) {
       SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
       equal += run.outcomes()[i].tokens == prompt["greedy"].get<std::vector<TokenId>>() ? 1 : 0;
       ASSERT_EQ(run.outcomes()[i].error, "");
+      if (testing_util::is_lost_in_rounding(GetParam(), prompt)) continue;
       testing_util::expect_top_logits(run.outcomes()[i].logits.at(0), prompt["top10"],
                                       tolerance_of(prompt));
       testing_util::expect_greedy(run.outcomes()[i].tokens,
@@ -110,7 +111,8 @@ TEST_P(GpuModelTest, ScoresOfATextAreThoseOfTransformersAsFarAsBf16Goes) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, GpuModelTest,
                          testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
-                                         "mistral", "qwen2", "qwen3"),
+                                         "mistral", "qwen2", "qwen3", "qwen3_moe",
+                                         "qwen3_moe-mixed"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
