@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "metrics/exposition.h"
 #include "minisgl/version.h"
 #include "server/generate/mini_sglang.h"
 #include "server/json.h"
@@ -22,7 +23,7 @@ std::int64_t seconds_since_1970() {
 }
 
 // What answers at a path. A path that ends in '/' stands for all below it.
-enum class Action { kGenerate, kModels, kModel, kHealth, kVersion, kAlive };
+enum class Action { kGenerate, kModels, kModel, kHealth, kMetrics, kVersion, kAlive };
 
 struct Route {
   std::string_view path;
@@ -38,6 +39,7 @@ constexpr Route kRoutes[] = {
     {"/v1/models", "GET", Action::kModels},
     {"/v1/models/", "GET", Action::kModel},
     {"/health", "GET", Action::kHealth},
+    {"/metrics", "GET", Action::kMetrics},
     {"/version", "GET", Action::kVersion},
     {"/v1", "GET, POST", Action::kAlive},  // upstream answers both: load balancers ask here
 };
@@ -102,9 +104,11 @@ Routes::Routes(Generator& generator, const ServerOptions& options)
           .accept_any_model = options.accept_any_model},
       max_requests_(options.max_requests),
       max_backlog_bytes_(options.max_backlog_bytes),
+      metrics_prefix_(options.metrics_prefix),
       started_(seconds_since_1970()),
       id_salt_(std::random_device{}() | std::uint64_t{std::random_device{}()} << 32),
-      num_running_(std::make_shared<std::atomic<std::size_t>>(0)) {}
+      num_running_(std::make_shared<std::atomic<std::size_t>>(0)),
+      metrics_(std::make_shared<ServerMetrics>(generator.max_seq_len())) {}
 
 bool Routes::is_slow(const HttpRequest& request) {
   return request.method == "POST" && path_of(request) != "/v1";
@@ -141,6 +145,7 @@ Routes::Outcome Routes::dispatch(const HttpRequest& request, std::function<void(
     case Action::kModels: return models();
     case Action::kModel: return model(path.substr(route->path.size()));
     case Action::kHealth: return health();
+    case Action::kMetrics: return metrics();
     case Action::kVersion: return json_reply({{"version", kVersion}});
     case Action::kAlive: return json_reply({{"status", "ok"}});
   }
@@ -159,8 +164,11 @@ Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
                            .rules = rules_,
                            .unique_id = unique_id(),
                            .created = seconds_since_1970()};
-  auto exchange = std::make_shared<Exchange>(generator_, open(request.body, context),
-                                             max_backlog_bytes_, std::move(notify));
+  auto exchange = std::make_shared<Exchange>(
+      generator_, open(request.body, context),
+      ExchangeOptions{
+          .max_backlog_bytes = max_backlog_bytes_, .arrival = request.arrival, .metrics = metrics_},
+      std::move(notify));
   exchange->start();
   return RunningAnswer(std::move(exchange), slot);
 }
@@ -191,6 +199,13 @@ HttpReply Routes::model(std::string_view encoded_id) const {
                                    id, rules_.served_name),
                        "model", "model_not_found");
   return {.status = 200, .body = model_card(), .content_type = "application/json", .headers = {}};
+}
+
+HttpReply Routes::metrics() const {
+  return {.status = 200,
+          .body = metrics_->text(metrics_prefix_, rules_.served_name, generator_),
+          .content_type = std::string(metrics::kContentType),
+          .headers = {}};
 }
 
 HttpReply Routes::health() const {

@@ -15,6 +15,7 @@
 #include "minisgl/server.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
+#include "server/server_metrics.h"
 
 namespace minisgl {
 
@@ -44,6 +45,7 @@ class Routes {
   HttpReply models() const;
   HttpReply model(std::string_view encoded_id) const;
   HttpReply health() const;
+  HttpReply metrics() const;
   std::string model_card() const;
   std::string unique_id();
 
@@ -51,10 +53,12 @@ class Routes {
   const RequestRules rules_;
   const std::size_t max_requests_;
   const std::size_t max_backlog_bytes_;
+  const std::string metrics_prefix_;
   const std::int64_t started_;  // seconds since 1970
   const std::uint64_t id_salt_;
   std::atomic<std::uint64_t> num_ids_{0};
   std::shared_ptr<std::atomic<std::size_t>> num_running_;
+  std::shared_ptr<ServerMetrics> metrics_;  // answers share it: see ExchangeOptions
 };
 
 }  // namespace minisgl
