@@ -303,7 +303,8 @@ void grouped_linear(const GroupedLinearArgs& args, Stream& stream) {
   Grouped p = checked(args);
   const std::int64_t rows = args.x.dim(0);
   if (stream.dry() || rows == 0) return;
-  const bool few = rows <= std::int64_t{kFewTokens} * p.num_experts;
+  const bool few =
+      as_cuda(stream).deterministic() || rows <= std::int64_t{kFewTokens} * p.num_experts;
   const int rows_of_block = few ? kFewRows : kTile;
   p.first_blocks = static_cast<int>(blocks_for(p.projections[0].rows, rows_of_block));
   const unsigned columns =

@@ -65,7 +65,7 @@ void route_tokens(TensorView logits, bool normalize, const Routing& routing, Str
 void combine_experts(TensorView x, const Routing& routing, TensorView y, Stream& stream);
 
 /// See kernels/grouped_linear.h. x bf16, y bf16 or f32, matrices of kGpuRows. The order of a row's
-/// sums depends on how many rows there are in all.
+/// sums depends on how many rows there are in all, unless the stream is deterministic.
 void grouped_linear(const GroupedLinearArgs& args, Stream& stream);
 
 /// See kernels/sampling.h. `rows` is memory of the device. One pass over the logits for rows

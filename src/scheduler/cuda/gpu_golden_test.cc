@@ -111,7 +111,7 @@ TEST_P(GpuModelTest, ScoresOfATextAreThoseOfTransformersAsFarAsBf16Goes) {
 
 INSTANTIATE_TEST_SUITE_P(Tiny, GpuModelTest,
                          testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
-                                         "mistral", "qwen2", "qwen3", "qwen3_moe",
+                                         "mistral", "qwen2", "qwen3", "qwen3-yarn", "qwen3_moe",
                                          "qwen3_moe-mixed"),
                          [](const auto& info) {
                            std::string name = info.param;
