@@ -9,6 +9,7 @@
 
 #include "testing/golden.h"
 #include "testing/gpu.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -22,16 +23,15 @@ class Forgetful {
  public:
   Forgetful(const std::string& backend, const std::string& left_out, bool check,
             Device device = kCpu)
-      : run_(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / "qwen3", {.device = device,
-                                                                           .page_size = 16,
-                                                                           .num_pages = 128,
-                                                                           .attention = backend,
-                                                                           .overlap = false,
-                                                                           .graph_max = 4,
-                                                                           .check_graphs = check}) {
+      : run_(testing_util::tiny_model("qwen3"), {.device = device,
+                                                 .page_size = 16,
+                                                 .num_pages = 128,
+                                                 .attention = backend,
+                                                 .overlap = false,
+                                                 .graph_max = 4,
+                                                 .check_graphs = check}) {
     run_.engine().graphs()->leave_out(left_out);
-    const auto golden = testing_util::read_json(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" /
-                                                "qwen3" / "golden.json");
+    const auto golden = testing_util::read_json(testing_util::tiny_model("qwen3") / "golden.json");
     for (const int i : {2, 3, 4})
       run_.submit(golden["prompts"][i]["ids"], {.max_tokens = 6, .ignore_eos = true});
   }
