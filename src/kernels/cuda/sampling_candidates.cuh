@@ -21,16 +21,9 @@ class Candidates {
   /// Finds them. False when there are more than kMost; then nothing else may be called.
   __device__ bool collect() {
     Shared& s = shared();
-    for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kRowThreads) {
-      s.counts[b] = 0;
-      s.units[b] = 0;
-    }
-    if (threadIdx.x == 0) s.num = 0;
-    __syncthreads();
-    fill_buckets();
-    __syncthreads();
-    if (threadIdx.x < 32) find_last_bucket();
-    __syncthreads();
+    // Nearly always the filter ends near the maximum, where few tokens are.
+    look(kNearBuckets);
+    if (s.last_bucket == kBuckets - 1) look(kBuckets - 1);
     if (s.num_expected > kMost) return false;
     const int last = s.last_bucket;
     for_each([&](float x, int id) {
@@ -96,6 +89,7 @@ class Candidates {
 
  private:
   static constexpr int kBuckets = RowWeights::kBuckets;
+  static constexpr int kNearBuckets = 64;
   static constexpr int kEach = kMost / kRowThreads;
 
   struct Shared {
@@ -148,21 +142,49 @@ class Candidates {
     __syncthreads();
   }
 
-  __device__ void fill_buckets() const {
+  /// Fills the buckets and finds the last one that has a token which may stay. Tokens from bucket
+  /// `far` on all count to the last bucket.
+  __device__ void look(int far) const {
     Shared& s = shared();
-    unsigned far_count = 0;  // the last bucket holds most of a row: no atomic operation for it
+    __syncthreads();
+    for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kRowThreads) {
+      s.counts[b] = 0;
+      s.units[b] = 0;
+    }
+    if (threadIdx.x == 0) s.num = 0;
+    __syncthreads();
+    fill_buckets(far);
+    __syncthreads();
+    if (threadIdx.x < 32) find_last_bucket();
+    __syncthreads();
+  }
+
+  __device__ void fill_buckets(int far) const {
+    Shared& s = shared();
+    // Most of a row is far: no atomic operations for it.
+    unsigned far_count = 0;
     std::uint64_t far_units = 0;
+    // Tokens of weight 0 may be counted: they are the last, and drawn by nobody.
+    const bool only_count = has_top_k() && how_.min_p <= 0;
     for_each([&](float x, int) {
+      const int bucket = weights_.bucket(x);
+      if (only_count) {
+        if (bucket < far) {
+          atomicAdd(&s.counts[bucket], 1U);
+        } else {
+          far_count += static_cast<unsigned>(x > -INFINITY);
+        }
+        return;
+      }
       const float weight = weights_.of(x);
       if (!weights_.keeps(weight)) return;
-      const int bucket = weights_.bucket(x);
-      if (bucket == kBuckets - 1) {
+      if (bucket >= far) {
         ++far_count;
         far_units += to_units(weight);
         return;
       }
       atomicAdd(&s.counts[bucket], 1U);
-      if (how_.top_p < 1) atomicAdd(&s.units[bucket], to_units(weight));
+      atomicAdd(&s.units[bucket], to_units(weight));
     });
     if (far_count == 0) return;
     atomicAdd(&s.counts[kBuckets - 1], far_count);

@@ -23,20 +23,24 @@ class RowWeights {
   static constexpr int kBuckets = 256;
 
   __device__ RowWeights(const SamplingRow& how, float max)
-      : max_(max), temperature_(how.temperature), least_(fminf(how.min_p, 1.0F)) {}
+      : max_(max),
+        scale_(1.0F / how.temperature),
+        buckets_per_unit_(kBucketsPerNat / how.temperature),
+        least_(fminf(how.min_p, 1.0F)) {}
 
-  __device__ float of(float x) const { return expf((x - max_) / temperature_); }
+  __device__ float of(float x) const { return expf((x - max_) * scale_); }
   /// Whether min-p leaves a token of this weight.
   __device__ bool keeps(float weight) const { return weight > 0 && weight >= least_; }
   /// Does not fall as x falls.
   __device__ int bucket(float x) const {
-    constexpr float kBucketsPerNat = 16.0F;
     return static_cast<int>(
-        fminf((max_ - x) / temperature_ * kBucketsPerNat, static_cast<float>(kBuckets - 1)));
+        fminf((max_ - x) * buckets_per_unit_, static_cast<float>(kBuckets - 1)));
   }
 
  private:
-  float max_, temperature_, least_;
+  static constexpr float kBucketsPerNat = 16.0F;
+
+  float max_, scale_, buckets_per_unit_, least_;
 };
 
 }  // namespace minisgl::kernels::gpu
