@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "minisgl/error.h"
@@ -57,6 +59,25 @@ struct LlmOptions {
   bool parse_special_in_messages = false;  ///< else special tokens in messages are plain text
 };
 
+/// A token with its log-probability under the model's own distribution: before temperature,
+/// penalties, biases and filters.
+struct TextLogprob {
+  std::int32_t token = -1;
+  /// What the token stands for, which may be part of a character; a special token's text. Empty if
+  /// the model's vocabulary has none for it, or there is no tokenizer.
+  std::string bytes = {};
+  double logprob = 0;  ///< -inf for a token that the model holds to be impossible
+};
+
+/// At one position of an answer or a prompt.
+struct TextLogprobs {
+  TextLogprob chosen = {};
+  std::vector<TextLogprob> top = {};  ///< the most likely, in falling order
+};
+
+/// The stop text that was found, or the token that ended an answer; neither when something else did.
+using StopReason = std::variant<std::monostate, std::string, std::int32_t>;
+
 /// One answer.
 struct Completion {
   std::string text = {};
@@ -66,6 +87,12 @@ struct Completion {
   int cached_tokens = 0;      ///< prompt tokens that came from the prefix cache
   int completion_tokens = 0;  ///< as many as token_ids
   std::string error = {};     ///< why, for "error"
+  StopReason stop_reason = {};
+  /// One for each of token_ids, if num_logprobs asked for it, and their sum.
+  std::vector<TextLogprobs> logprobs = {};
+  double cumulative_logprob = 0;
+  /// One for each token of the prompt, if prompt_logprobs asked for it; the first has none.
+  std::vector<std::optional<TextLogprobs>> prompt_logprobs = {};
 };
 
 /// A prompt: text, or token ids if there are any.

@@ -223,15 +223,6 @@ void LocalGenerator::run() {
   }
 }
 
-SchedulerStats LocalGenerator::stats() const {
-  SchedulerStats stats = scheduler_->stats();
-  if (engine_ == nullptr || engine_->graphs() == nullptr) return stats;
-  const GraphStats graphs = engine_->graphs()->stats();
-  stats.graph_rows = graphs.real_rows;
-  stats.graph_padding_rows = graphs.padding_rows;
-  return stats;
-}
-
 std::string LocalGenerator::fault() const {
   const std::lock_guard lock(mutex_);
   return fault_;
@@ -292,6 +283,7 @@ RequestId LocalGenerator::submit(GenerateRequest request,
                                       .min_tokens = sampling.min_tokens,
                                       .includes_stop_text = sampling.include_stop_str_in_output,
                                       .prompt_tokens = static_cast<int>(work.prompt.size())});
+  answer->awaits_prompt_logprobs = sampling.prompt_logprobs.has_value();
   if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_, sampling.skip_special_tokens);
   {
     const std::lock_guard lock(mutex_);
@@ -341,8 +333,34 @@ std::string LocalGenerator::text_of(Answer& answer, const TokenEvent& event) {
   return text;
 }
 
+TextLogprobs LocalGenerator::to_text(const PositionLogprobs& position) const {
+  const auto convert = [this](const TokenLogprob& from) {
+    TextLogprob to{.token = from.token, .logprob = from.logprob};
+    if (tokenizer_ != nullptr) to.bytes = tokenizer_->token_bytes(from.token);
+    return to;
+  };
+  TextLogprobs result{.chosen = convert(position.chosen)};
+  for (const TokenLogprob& entry : position.top) result.top.push_back(convert(entry));
+  return result;
+}
+
+void LocalGenerator::add_logprobs(Answer& answer, const TokenEvent& event,
+                                  GenerateUpdate& update) const {
+  if (event.logprobs) {
+    update.logprobs.push_back(to_text(*event.logprobs));
+    answer.cumulative_logprob += event.logprobs->chosen.logprob;
+  }
+  update.cumulative_logprob = answer.cumulative_logprob;
+  const bool prompt_is_done = event.has_token || event.finish == FinishReason::kLength;
+  if (!answer.awaits_prompt_logprobs || !prompt_is_done) return;
+  update.prompt_logprobs.emplace_back();  // nothing stands before the first token
+  for (const PositionLogprobs& position : event.prompt_logprobs)
+    update.prompt_logprobs.emplace_back(to_text(position));
+  answer.awaits_prompt_logprobs = false;
+}
+
 /// What `event` adds to the answer.
-GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) {
+GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) const {
   GenerateUpdate update;
   update.finish = event.finish;
   update.error = event.error;
@@ -353,6 +371,7 @@ GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) 
     ++answer.completion_tokens;
   }
   update.text = text_of(answer, event);
+  add_logprobs(answer, event, update);
   if (answer.stop.stopped()) {
     update.finish = FinishReason::kStop;
     update.stop_reason = answer.stop.found();
