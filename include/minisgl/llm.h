@@ -34,13 +34,14 @@ struct LlmOptions {
   std::string simd = "auto";  ///< "plain", "avx2", "avx512"
   std::string attention_backend = "auto";
   std::string cache_type = "radix";  ///< prefix cache: "radix" or "naive"
-  std::int32_t page_size = 1;        ///< tokens of a KV page
+  std::int32_t page_size = 0;        ///< tokens of a KV page; 0: 1 on a CPU, 64 on a GPU
   std::int32_t num_pages = 0;        ///< 0: from the available memory
   double memory_ratio = 0.5;         ///< share of the available memory for the KV cache
   std::int32_t max_running_requests = 256;
   std::int32_t max_seq_len = 0;  ///< prompt and answer together; 0: as the model was trained
-  std::int32_t max_prefill_length = 256;  ///< prompt tokens computed in one step
-  bool overlap = true;                    ///< plan a step while the one before it runs
+  /// Prompt tokens computed in one step; 0: 256 on a CPU, 8192 on a GPU.
+  std::int32_t max_prefill_length = 0;
+  bool overlap = true;  ///< plan a step while the one before it runs
   /// Requests of the largest graph; 0: no graphs. -1: by the free memory on a GPU, none on a CPU.
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< these instead, if there are any

@@ -42,6 +42,14 @@ Device device_of(const LlmOptions& options) {
   throw Error("--device " + options.device + " is not there: " + why);
 }
 
+/// With what the device decides where `options` leave it open.
+LlmOptions with_device_defaults(LlmOptions options) {
+  const bool cpu = device_of(options).is_cpu();
+  if (options.page_size == 0) options.page_size = cpu ? 1 : 64;
+  if (options.max_prefill_length == 0) options.max_prefill_length = cpu ? 256 : 8192;
+  return options;
+}
+
 EngineConfig engine_config(const LlmOptions& options) {
   return {.device = device_of(options),
           .num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
@@ -100,7 +108,8 @@ ChatOptions chat_options(const LlmOptions& options) {
           .parse_special_in_messages = options.parse_special_in_messages};
 }
 
-std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
+std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
+  const LlmOptions options = with_device_defaults(given);
   const auto start = std::chrono::steady_clock::now();
   kernels::set_simd(options.simd);
   const EngineConfig config = engine_config(options);
@@ -145,9 +154,9 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   return engine;
 }
 
-LocalGenerator::LocalGenerator(const LlmOptions& options)
-    : name_(options.served_model_name.empty() ? default_name(options.model)
-                                              : options.served_model_name) {
+LocalGenerator::LocalGenerator(const LlmOptions& given)
+    : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name) {
+  const LlmOptions options = with_device_defaults(given);
   load(options);
   if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
   if (const std::string text = describe(sampling_defaults_); !text.empty())
