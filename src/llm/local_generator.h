@@ -35,6 +35,15 @@ class LocalGenerator final : public Generator {
   MarkedText render_chat(const nlohmann::ordered_json& messages,
                          const nlohmann::ordered_json& tools, const nlohmann::ordered_json& kwargs,
                          bool add_generation_prompt) const override;
+  ChatDialect chat_dialect() const override { return chat_dialect_; }
+  std::vector<TokenId> encode(const decltype(GenerateRequest::prompt)& prompt,
+                              bool add_special) const override;
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    return tokenizer().decode(ids, skip_special);
+  }
+  std::string token_bytes(TokenId id) const override {
+    return tokenizer_ == nullptr ? "" : std::string(tokenizer_->token_bytes(id));
+  }
   std::string model_name() const override { return name_; }
   int max_seq_len() const override { return engine_->limits().max_seq_len; }
   int vocab_size() const override { return engine_->limits().vocab_size; }
@@ -57,7 +66,6 @@ class LocalGenerator final : public Generator {
   };
 
   void load(const LlmOptions& options);
-  std::vector<TokenId> encode(const GenerateRequest& request) const;
   void deliver(std::span<const TokenEvent> events);
   GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
   void run();
@@ -68,6 +76,7 @@ class LocalGenerator final : public Generator {
   std::string tokenizer_error_;  // why there is none
   mutable std::atomic<bool> warned_of_two_bos_ = false;
   std::unique_ptr<ChatRenderer> chat_renderer_;
+  ChatDialect chat_dialect_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
 

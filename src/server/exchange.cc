@@ -12,7 +12,7 @@ Exchange::Exchange(Generator& generator, Job job, std::size_t max_backlog_bytes,
 
 void Exchange::start() {
   try {
-    for (std::size_t i = 0; i < request_.num_choices(); ++i) {
+    for (std::size_t i = 0; i < request_.num_answers(); ++i) {
       auto on_update = [self = shared_from_this(), i](GenerateUpdate update) {
         self->deliver(i, std::move(update));
       };

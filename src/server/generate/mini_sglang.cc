@@ -79,8 +79,7 @@ class GenerateReply final : public Reply {
 Job open_mini_sglang_generate(std::string_view body, const ApiContext& context) {
   const Json object = parse_object(body);
   const Fields fields(object);
-  ApiRequest request{
-      .model = context.rules.served_name, .prompts = {}, .sampling = {}, .param = {}};
+  ApiRequest request{.model = context.rules.served_name};
   check_model(fields, context.rules);
   refuse_unsupported(fields);
   read_stream(fields, /*stream_by_default=*/true, request);
