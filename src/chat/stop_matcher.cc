@@ -24,7 +24,7 @@ StopMatcher::StopMatcher(const std::vector<std::string>& stops) {
 }
 
 std::string StopMatcher::push(std::string_view text) {
-  if (stopped_) return {};
+  if (stopped()) return {};
   if (patterns_.empty()) return std::string(text);
   std::string all = std::exchange(held_, {});
   const std::size_t begin = all.size();
@@ -37,7 +37,7 @@ std::string StopMatcher::push(std::string_view text) {
       if (p.matched == p.text.size()) complete = std::max(complete, p.matched);
     }
     if (complete > 0) {
-      stopped_ = true;
+      found_ = all.substr(i + 1 - complete, complete);
       all.resize(i + 1 - complete);
       return all;
     }

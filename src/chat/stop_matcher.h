@@ -27,7 +27,9 @@ class StopMatcher {
   std::string push(std::string_view text);
 
   /// True once a stop string has appeared.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return !found_.empty(); }
+  /// The stop string that has appeared; empty without one.
+  const std::string& found() const { return found_; }
 
   /// The end of the answer: returns what was held back (nothing after a match).
   std::string flush();
@@ -42,7 +44,7 @@ class StopMatcher {
 
   std::vector<Pattern> patterns_;
   std::string held_;  ///< its length is the largest `matched`
-  bool stopped_ = false;
+  std::string found_;
 };
 
 }  // namespace minisgl

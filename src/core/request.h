@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/check.h"
 #include "base/types.h"
+#include "core/token_constraint.h"
 #include "minisgl/sampling_params.h"
 
 namespace minisgl {
@@ -32,7 +34,8 @@ struct Request {
   std::vector<TokenId> tokens;  ///< prompt, then what was generated
   std::int32_t prompt_len = 0;
   SamplingParams sampling;
-  std::uint64_t seed = 0;  ///< sampling.seed, or the engine's choice
+  std::uint64_t seed = 0;                                 ///< sampling.seed, or the engine's choice
+  std::unique_ptr<TokenConstraint> constraint = nullptr;  ///< of sampling.response_format
 
   std::int32_t cached_len = 0;      ///< keys and values of so many tokens are in the pool
   std::int32_t device_len = 0;      ///< tokens that the next step will have made part of the pool

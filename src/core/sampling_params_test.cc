@@ -48,6 +48,55 @@ TEST(SamplingParamsTest, ARefusalNamesFieldValueAndRange) {
             "max_tokens is -1; it must be at least 0");
 }
 
+TEST(SamplingParamsTest, PenaltiesHaveTheRangesOfTheOpenAiApi) {
+  validate({.presence_penalty = -2, .frequency_penalty = 2, .repetition_penalty = 0.01});
+  EXPECT_EQ(refusal([](auto& p) { p.presence_penalty = 2.5; }).message,
+            "presence_penalty is 2.5; it must be between -2 and 2");
+  const Refusal frequency = refusal([](auto& p) { p.frequency_penalty = -3; });
+  EXPECT_EQ(frequency.message, "frequency_penalty is -3; it must be between -2 and 2");
+  EXPECT_EQ(frequency.param, "frequency_penalty");
+  const Refusal repetition = refusal([](auto& p) { p.repetition_penalty = 0; });
+  EXPECT_EQ(repetition.message,
+            "repetition_penalty is 0; it must be greater than 0 and at most 100");
+  EXPECT_EQ(repetition.param, "repetition_penalty");
+  EXPECT_EQ(refusal([](auto& p) {
+              p.repetition_penalty = std::numeric_limits<double>::infinity();
+            }).param,
+            "repetition_penalty");
+}
+
+TEST(SamplingParamsTest, ABiasIsSmallAndOfATokenOnce) {
+  validate({.logit_bias = {{.token = 7, .bias = -100}, {.token = 8, .bias = 100}}});
+  EXPECT_EQ(refusal([](auto& p) { p.logit_bias = {{7, 101}}; }).message,
+            "logit_bias of token 7 is 101; it must be between -100 and 100");
+  const Refusal twice = refusal([](auto& p) { p.logit_bias = {{7, 1}, {8, 1}, {7, 2}}; });
+  EXPECT_EQ(twice.message, "logit_bias names token 7 twice; each token may be named once");
+  EXPECT_EQ(twice.param, "logit_bias");
+  EXPECT_EQ(refusal([](auto& p) {
+              p.logit_bias = {{7, std::numeric_limits<double>::quiet_NaN()}};
+            }).param,
+            "logit_bias");
+}
+
+TEST(SamplingParamsTest, AnAnswerIsNotLongerThanItMayBe) {
+  validate({.max_tokens = 5, .min_tokens = 5});
+  const Refusal longer = refusal([](auto& p) {
+    p.max_tokens = 5;
+    p.min_tokens = 6;
+  });
+  EXPECT_EQ(longer.message, "min_tokens is 6; it must be between 0 and max_tokens, 5");
+  EXPECT_EQ(longer.param, "min_tokens");
+  EXPECT_EQ(refusal([](auto& p) { p.min_tokens = -1; }).param, "min_tokens");
+}
+
+TEST(SamplingParamsTest, LogProbabilitiesListAtMostFifty) {
+  validate({.num_logprobs = 0, .prompt_logprobs = 50});
+  EXPECT_EQ(refusal([](auto& p) { p.num_logprobs = 51; }).message,
+            "num_logprobs is 51; it must be between 0 and 50");
+  EXPECT_EQ(refusal([](auto& p) { p.prompt_logprobs = -1; }).message,
+            "prompt_logprobs is -1; it must be between 0 and 50");
+}
+
 TEST(SamplingParamsTest, NumbersThatAreNoneAreRefused) {
   EXPECT_EQ(
       refusal([](auto& p) { p.temperature = std::numeric_limits<double>::quiet_NaN(); }).message,

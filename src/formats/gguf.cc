@@ -481,6 +481,10 @@ void GgufFile::drop(const TensorView& tensor) const {
   file_.drop({tensor.data, static_cast<std::size_t>(tensor.bytes())});
 }
 
+std::shared_ptr<const void> GgufFile::share(const TensorView& tensor) const {
+  return file_.share({tensor.data, static_cast<std::size_t>(tensor.bytes())});
+}
+
 bool is_gguf(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;

@@ -53,6 +53,8 @@ class GgufFile {
   const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
   /// The pages of a tensor leave memory (after it was repacked).
   void drop(const TensorView& tensor) const;
+  /// See MappedFile::share(). Null for a tensor that does not lie in the file's mapping.
+  std::shared_ptr<const void> share(const TensorView& tensor) const;
 
  private:
   MappedFile file_;

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "base/math.h"
 #include "minisgl/error.h"
@@ -43,36 +42,37 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const auto size = static_cast<std::size_t>(status.st_size);
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (memory == MAP_FAILED) fail(std::strerror(errno));
-  data_ = static_cast<const std::byte*>(memory);
-  size_ = size;
+  const auto unmap = [](const std::span<const std::byte>* bytes) {
+    ::munmap(const_cast<std::byte*>(bytes->data()), bytes->size());
+    delete bytes;
+  };
+  mapping_ = {new std::span(static_cast<const std::byte*>(memory), size), unmap};
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
+bool MappedFile::contains(std::span<const std::byte> part) const {
+  const std::less_equal<const std::byte*> not_after;  // `<=` is undefined across objects
+  const std::span<const std::byte> all = bytes();
+  return !part.empty() && not_after(all.data(), part.data()) &&
+         not_after(part.data() + part.size(), all.data() + all.size());
 }
 
 void MappedFile::drop(std::span<const std::byte> part) const {
-  const std::less_equal<const std::byte*> not_after;  // `<=` is undefined across objects
-  if (data_ == nullptr || part.empty() || !not_after(data_, part.data()) ||
-      !not_after(part.data() + part.size(), data_ + size_))
-    return;
+  if (!contains(part)) return;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = round_up(reinterpret_cast<std::uintptr_t>(part.data()), page);
   const auto end = round_down(reinterpret_cast<std::uintptr_t>(part.data() + part.size()), page);
   // Only advice: when it fails the pages stay, which costs memory and nothing else.
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+std::shared_ptr<const void> MappedFile::share(std::span<const std::byte> part) const {
+  if (!contains(part)) return nullptr;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = round_down(reinterpret_cast<std::uintptr_t>(part.data()), page);
+  const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size());
+  // Kernels before 5.14 refuse this: the pages then come when they are first read.
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
+  return mapping_;
 }
 
 }  // namespace minisgl

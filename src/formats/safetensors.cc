@@ -215,6 +215,10 @@ void SafetensorsFile::drop(const TensorView& tensor) const {
   file_.drop({tensor.data, static_cast<std::size_t>(tensor.bytes())});
 }
 
+std::shared_ptr<const void> SafetensorsFile::share(const TensorView& tensor) const {
+  return file_.share({tensor.data, static_cast<std::size_t>(tensor.bytes())});
+}
+
 std::string FileFaults::text() const {
   constexpr std::size_t kShown = 8;
   std::string out;
@@ -347,6 +351,12 @@ void SafetensorsFolder::read_all(const std::vector<fs::path>& paths) {
 
 void SafetensorsFolder::drop(const TensorView& tensor) const {
   for (const SafetensorsFile& file : files_) file.drop(tensor);  // all but its own ignore it
+}
+
+std::shared_ptr<const void> SafetensorsFolder::share(const TensorView& tensor) const {
+  for (const SafetensorsFile& file : files_)
+    if (std::shared_ptr<const void> owner = file.share(tensor)) return owner;
+  return nullptr;
 }
 
 }  // namespace minisgl

@@ -31,6 +31,8 @@ class SafetensorsFile {
   }
   /// The pages of a tensor leave memory (after it was repacked).
   void drop(const TensorView& tensor) const;
+  /// See MappedFile::share(). Null for a tensor that does not lie in the file's mapping.
+  std::shared_ptr<const void> share(const TensorView& tensor) const;
 
  private:
   MappedFile file_;
@@ -72,6 +74,8 @@ class SafetensorsFolder {
     return unsupported_;
   }
   void drop(const TensorView& tensor) const;
+  /// See MappedFile::share(). Null for a tensor that does not lie in the file's mapping.
+  std::shared_ptr<const void> share(const TensorView& tensor) const;
 
  private:
   void read_indexed(const std::filesystem::path& index, FileFaults& faults);

@@ -89,6 +89,25 @@ TEST_F(SafetensorsTest, ViewsTheTensorsOfAFile) {
   EXPECT_EQ(a.as<float>()[3], 4.0F) << "a dropped page is read again from the file";
 }
 
+TEST_F(SafetensorsTest, ASharedTensorOutlivesTheFileObjectAndTheFile) {
+  std::string header = kTwoTensors.dump();
+  header.append(8 - header.size() % 8, ' ');  // the tensors are in line with their types
+  const fs::path path = write("x.safetensors", file_of(header, kTwoTensorsData));
+  std::shared_ptr<const void> owner;
+  TensorView a;
+  {
+    const SafetensorsFile file(path);
+    a = file.tensors().at("a");
+    owner = file.share(a);
+    const float elsewhere[4] = {};
+    const TensorView foreign(const_cast<float*>(elsewhere), {4}, DType::kF32);
+    EXPECT_EQ(file.share(foreign), nullptr);
+  }
+  fs::remove(path);
+  ASSERT_NE(owner, nullptr);
+  EXPECT_EQ(a.as<float>()[3], 4.0F);
+}
+
 TEST_F(SafetensorsTest, ReadsWhatTheOfficialLibraryWrote) {
   const SafetensorsFolder folder(fs::path(MINISGL_TEST_DATA) / "tiny/llama");
   const TensorView embed = folder.tensors().at("model.embed_tokens.weight");

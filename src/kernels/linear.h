@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -24,12 +25,18 @@ class PackedMatrix {
   PackedMatrix() = default;
   PackedMatrix(std::int64_t rows, std::int64_t cols, DType dtype, Packing packing, Buffer data)
       : rows_(rows), cols_(cols), dtype_(dtype), packing_(packing), data_(std::move(data)) {}
+  /// Rows as they lie in somebody's memory, which `owner` keeps.
+  PackedMatrix(std::int64_t rows, std::int64_t cols, DType dtype, std::span<const std::byte> data,
+               std::shared_ptr<const void> owner)
+      : rows_(rows), cols_(cols), dtype_(dtype), shared_(data), owner_(std::move(owner)) {}
   std::int64_t rows() const { return rows_; }
   std::int64_t cols() const { return cols_; }
   DType dtype() const { return dtype_; }  ///< of the source
   Packing packing() const { return packing_; }
-  const std::byte* data() const { return data_.data(); }
-  std::size_t bytes() const { return data_.size(); }
+  const std::byte* data() const { return owner_ ? shared_.data() : data_.data(); }
+  std::size_t bytes() const { return owner_ ? shared_.size() : data_.size(); }
+  /// Whether the memory is that of the source.
+  bool is_shared() const { return owner_ != nullptr; }
   bool empty() const { return rows_ == 0; }
   Device device() const { return data_.device(); }
 
@@ -39,6 +46,8 @@ class PackedMatrix {
   DType dtype_ = DType::kF32;
   Packing packing_ = Packing::kRows;
   Buffer data_;
+  std::span<const std::byte> shared_;
+  std::shared_ptr<const void> owner_;
 };
 
 struct PackOptions {
@@ -52,6 +61,9 @@ struct PackOptions {
   /// that a large mapped file need not stay in memory beside its copy. Not called, or not for all
   /// rows, when rows are not read in order.
   std::function<void(const TensorView& rows)> on_packed = {};
+  /// Asked for the owner of the weight's memory when its rows can be used as they lie: the result
+  /// then refers to them. Without it, or when it gives none, they are copied.
+  std::function<std::shared_ptr<const void>()> share = {};
 };
 
 /// Repacks `weight` [rows, cols] (f32, f16, bf16 or any block type; host memory, contiguous in its

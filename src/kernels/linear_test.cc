@@ -283,6 +283,30 @@ TEST_P(LinearTest, PackedWeightsAreWhatTheInstructionSetReads) {
   EXPECT_EQ(w.rows(), 33);
 }
 
+TEST_P(LinearTest, RowsThatThePlainKernelsReadAsTheyLieAreNotCopied) {
+  const std::int64_t cols = cols_near(64);
+  auto weight = std::make_shared<Tensor>(random_weight(type(), 33, cols, 15));
+  const PackedMatrix copy = pack(*weight);
+  ThreadPool pool(1);
+  const auto share = [&] { return weight; };
+  const TensorView view = weight->view();
+  const bool is_plain = GetParam().simd == Simd::kPlain;
+
+  const PackedMatrix shared = pack_matrix(view, pool, {.share = share});
+  EXPECT_EQ(shared.is_shared(), is_plain);
+  EXPECT_EQ(shared.data() == view.data, is_plain);
+  EXPECT_EQ(shared.bytes(), copy.bytes());
+  const std::vector<std::int32_t> order = {1, 0};
+  EXPECT_FALSE(pack_matrix(view, pool, {.row_order = order, .share = share}).is_shared());
+  EXPECT_FALSE(pack_matrix(view, pool, {.share = [] { return nullptr; }}).is_shared());
+  if (!is_block_type(type())) {
+    EXPECT_FALSE(pack_matrix(view.columns(0, cols / 2), pool, {.share = share}).is_shared());
+  }
+
+  weight.reset();  // the matrix keeps it
+  EXPECT_EQ(std::memcmp(shared.data(), copy.data(), copy.bytes()), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(AllTypes, LinearTest, testing::ValuesIn(all_cases()), case_name);
 
 template <class F>

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,10 @@ class WeightSource {
   virtual std::vector<std::string> names() const = 0;
   /// The pages of `tensor` may leave memory: it has been copied.
   virtual void drop(const TensorView& tensor) const = 0;
+  /// Keeps the memory of `tensor` for as long as the result lives, longer than the source if need
+  /// be, for a caller that uses it as it lies; its pages are in memory when this returns. Null when
+  /// the source cannot do that: the caller must copy.
+  virtual std::shared_ptr<const void> share(const TensorView& tensor) const = 0;
   /// What is wrong with the files themselves, a line each: shards that are missing or truncated.
   virtual std::vector<std::string> file_faults() const = 0;
   /// The file or folder, for messages.

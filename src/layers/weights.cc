@@ -66,6 +66,10 @@ TensorView Weights::note_fault(const std::string& name, const TensorView& tensor
 
 void Weights::release(const TensorView& tensor) const {
   load_->source.drop(tensor);
+  count(tensor);
+}
+
+void Weights::count(const TensorView& tensor) const {
   load_->bytes += tensor.bytes();
   if (load_->on_progress) load_->on_progress(load_->bytes);
 }
@@ -122,7 +126,8 @@ kernels::PackedMatrix Weights::pack(TensorView tensor, std::span<const std::int3
                               {.row_order = row_order,
                                .dtype = is_block_type(tensor.dtype) ? std::nullopt : load_->dtype,
                                .what = full_name(name),
-                               .on_packed = [this](const TensorView& part) { release(part); }});
+                               .on_packed = [this](const TensorView& part) { release(part); },
+                               .share = [&] { return load_->source.share(tensor); }});
 }
 
 kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, std::int64_t in,
@@ -156,7 +161,11 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
   const std::int64_t bytes_before = load_->bytes;
   kernels::PackedMatrix packed = pack(tensor, order, name);
   load_->bytes = bytes_before;  // of the file: another rank's part counts too
-  release(whole);
+  if (packed.is_shared()) {
+    count(whole);
+  } else {
+    release(whole);
+  }
   return packed;
 }
 

@@ -89,7 +89,10 @@ class Weights {
   TensorView take(std::string_view name, const Shape& expected) const;
   TensorView note_fault(const std::string& name, const TensorView& tensor,
                         const Shape& expected) const;
+  /// The tensor was copied: its pages may leave memory. Counts it.
   void release(const TensorView& tensor) const;
+  /// The tensor is loaded: reports progress.
+  void count(const TensorView& tensor) const;
   kernels::PackedMatrix pack(TensorView tensor, std::span<const std::int32_t> row_order,
                              std::string_view name) const;
   std::vector<float> widened(const TensorView& tensor, std::string_view name) const;

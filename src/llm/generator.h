@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -29,6 +30,21 @@ struct GenerateRequest {
   std::string param = "prompt";
 };
 
+/// A token with its log-probability under the model's own distribution (core/logprobs.h).
+struct TextLogprob {
+  TokenId token = -1;
+  /// What the token stands for, which may be part of a character; a special token's text. Empty if
+  /// the model's vocabulary has none for it, or there is no tokenizer.
+  std::string bytes;
+  double logprob = 0;  ///< -inf for a token that the model holds to be impossible
+};
+
+/// At one position of an answer or a prompt.
+struct TextLogprobs {
+  TextLogprob chosen;
+  std::vector<TextLogprob> top;  ///< the most likely, in falling order; as many as were asked for
+};
+
 /// What an answer gained. Delivered on the scheduler's thread, in order: a receiver must be quick
 /// and must not throw.
 struct GenerateUpdate {
@@ -39,6 +55,18 @@ struct GenerateUpdate {
   /// Of the whole answer so far. cached_tokens of the prompt were taken from the prefix cache.
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   std::string error;  ///< for kError
+
+  /// For kStop: the stop text that was found, or the token that ended the answer; neither when a
+  /// response format ended it.
+  std::variant<std::monostate, std::string, TokenId> stop_reason = {};
+  /// One for each of `tokens`, if sampling.num_logprobs asked for it; else empty.
+  std::vector<TextLogprobs> logprobs = {};
+  /// In the first update, if sampling.prompt_logprobs asked for it: one for each token of the
+  /// prompt; the first has none, as nothing stands before it.
+  std::vector<std::optional<TextLogprobs>> prompt_logprobs = {};
+  /// Sum of the log-probabilities of the whole answer so far, if num_logprobs asked for them.
+  double cumulative_logprob = 0;
+  RequestTimes times = {};
 };
 
 /// Text in, text out. All members may be called by any thread.
@@ -79,7 +107,7 @@ class Generator {
   virtual std::string model_name() const = 0;  ///< the id under which the model is served
   virtual int max_seq_len() const = 0;         ///< tokens, prompt and answer together
   virtual int vocab_size() const = 0;          ///< token ids are in [0, vocab_size)
-  virtual SchedulerStats stats() const = 0;
+  virtual SchedulerStats stats() const = 0;    ///< a snapshot; cheap
   /// For what a request leaves open; empty unless the model's files have an advice.
   virtual SamplingDefaults sampling_defaults() const { return {}; }
 };

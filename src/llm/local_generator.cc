@@ -215,6 +215,15 @@ void LocalGenerator::run() {
   }
 }
 
+SchedulerStats LocalGenerator::stats() const {
+  SchedulerStats stats = scheduler_->stats();
+  if (engine_->graphs() == nullptr) return stats;
+  const GraphStats graphs = engine_->graphs()->stats();
+  stats.graph_rows = graphs.real_rows;
+  stats.graph_padding_rows = graphs.padding_rows;
+  return stats;
+}
+
 std::string LocalGenerator::fault() const {
   const std::lock_guard lock(mutex_);
   return fault_;
@@ -268,12 +277,15 @@ RequestId LocalGenerator::submit(GenerateRequest request,
     if (e.param() != "prompt" || request.param == "prompt") throw;
     throw RequestError(e.what(), request.param, e.code());
   }
+  const SamplingParams& sampling = request.sampling;
   auto answer =
       std::make_shared<Answer>(Answer{.on_update = std::move(on_update),
                                       .detokenizer = std::nullopt,
-                                      .stop = StopMatcher(request.sampling.stop),
+                                      .stop = StopMatcher(sampling.stop),
+                                      .min_tokens = sampling.min_tokens,
+                                      .includes_stop_text = sampling.include_stop_str_in_output,
                                       .prompt_tokens = static_cast<int>(work.prompt.size())});
-  if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_);
+  if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_, sampling.skip_special_tokens);
   {
     const std::lock_guard lock(mutex_);
     work.id = {next_id_++};
@@ -306,25 +318,40 @@ void LocalGenerator::deliver(std::span<const TokenEvent> events) {
   }
 }
 
+/// The text that `event` adds to the answer; what may be part of a stop text is held back.
+std::string LocalGenerator::text_of(Answer& answer, const TokenEvent& event) {
+  if (!answer.detokenizer || answer.stop.stopped()) return "";
+  const auto pass = [&answer](const std::string& text) {
+    return answer.completion_tokens > answer.min_tokens ? answer.stop.push(text) : text;
+  };
+  std::string text;
+  if (event.has_token && !event.is_end_token) text = pass(answer.detokenizer->push(event.token));
+  if (event.finish != FinishReason::kNone && !answer.stop.stopped()) {
+    text += pass(answer.detokenizer->flush());
+    text += answer.stop.flush();
+  }
+  if (answer.includes_stop_text) text += answer.stop.found();
+  return text;
+}
+
 /// What `event` adds to the answer.
-GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) const {
+GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) {
   GenerateUpdate update;
   update.finish = event.finish;
   update.error = event.error;
+  update.times = event.times;
   answer.cached_tokens = event.cached_tokens;
-  const bool end_token =
-      event.finish == FinishReason::kStop;  // of the model or the request: not text
   if (event.has_token) {
     update.tokens.push_back(event.token);
     ++answer.completion_tokens;
-    if (answer.detokenizer && !end_token)
-      update.text = answer.stop.push(answer.detokenizer->push(event.token));
   }
-  if (event.finish != FinishReason::kNone && answer.detokenizer && !answer.stop.stopped()) {
-    update.text += answer.stop.push(answer.detokenizer->flush());
-    if (!answer.stop.stopped()) update.text += answer.stop.flush();
+  update.text = text_of(answer, event);
+  if (answer.stop.stopped()) {
+    update.finish = FinishReason::kStop;
+    update.stop_reason = answer.stop.found();
+  } else if (event.is_end_token) {
+    update.stop_reason = event.token;
   }
-  if (answer.stop.stopped()) update.finish = FinishReason::kStop;
   update.prompt_tokens = answer.prompt_tokens;
   update.cached_tokens = answer.cached_tokens;
   update.completion_tokens = answer.completion_tokens;

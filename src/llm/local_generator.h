@@ -47,7 +47,7 @@ class LocalGenerator final : public Generator {
   std::string model_name() const override { return name_; }
   int max_seq_len() const override { return engine_->limits().max_seq_len; }
   int vocab_size() const override { return engine_->limits().vocab_size; }
-  SchedulerStats stats() const override { return scheduler_->stats(); }
+  SchedulerStats stats() const override;
   SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
   /// What the engine died of; "" while it lives. All requests have got an error by then.
@@ -62,12 +62,15 @@ class LocalGenerator final : public Generator {
     std::function<void(GenerateUpdate)> on_update;
     std::optional<IncrementalDetokenizer> detokenizer;
     StopMatcher stop;
+    std::int64_t min_tokens = 0;  ///< stop texts are not looked for in the first so many tokens
+    bool includes_stop_text = false;
     int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   };
 
   void load(const LlmOptions& options);
   void deliver(std::span<const TokenEvent> events);
-  GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
+  static GenerateUpdate advance(Answer& answer, const TokenEvent& event);
+  static std::string text_of(Answer& answer, const TokenEvent& event);
   void run();
 
   std::string name_;

@@ -90,6 +90,7 @@ class DummyWeights final : public WeightSource {
       return made.second.view().data == tensor.data && made.second.view().shape == tensor.shape;
     });
   }
+  std::shared_ptr<const void> share(const TensorView& /*tensor*/) const override { return nullptr; }
   std::vector<std::string> file_faults() const override { return {}; }
   std::string describe() const override { return "dummy weights"; }
   bool has_paired_qk_rows() const override { return false; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,19 +9,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "models/partial_weights.h"
 
 namespace minisgl::models {
 namespace {
-
-/// A matrix of a stored tensor: all of it, or rows of one of the matrices stacked in it.
-struct Origin {
-  std::string stored;
-  std::int64_t expert = -1;  ///< -1: the whole tensor
-  std::int64_t first_row = 0;
-  std::int64_t rows = 0;
-};
-
-using Origins = std::map<std::string, Origin, std::less<>>;
 
 bool starts_with_any(std::string_view name, std::span<const std::string_view> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
@@ -72,7 +62,7 @@ constexpr std::array<Stack, 4> kStacks{{
 
 /// Adds the experts of a stacked tensor; false if `name` is not the name of one.
 bool add_stack(const WeightSource& source, const std::string& stored, std::string_view name,
-               Origins& origins) {
+               TensorParts& parts) {
   const std::size_t at = name.rfind(kExperts);
   if (at == std::string_view::npos) return false;
   const std::string_view before = name.substr(0, at + kExperts.size());
@@ -89,41 +79,11 @@ bool add_stack(const WeightSource& source, const std::string& stored, std::strin
     for (int i = 0; i < stack->count; ++i) {
       std::string published(before);
       published.append(std::to_string(expert)).append(".").append(stack->projections[i]);
-      origins[published.append(".weight")] = {stored, expert, i * rows, rows};
+      parts[published.append(".weight")] = {stored, i * rows, rows, tensor.dim(1), expert};
     }
   }
   return true;
 }
-
-class RenamedWeights final : public WeightSource {
- public:
-  RenamedWeights(std::unique_ptr<WeightSource> source, Origins origins)
-      : source_(std::move(source)), origins_(std::move(origins)) {}
-
-  TensorView find(std::string_view name) const override {
-    const auto found = origins_.find(name);
-    if (found == origins_.end()) return {};
-    const Origin& origin = found->second;
-    const TensorView tensor = source_->find(origin.stored);
-    if (origin.expert < 0 || tensor.empty()) return tensor;
-    const TensorView one = tensor.slice(origin.expert, origin.expert + 1);
-    return one.reshape({tensor.dim(1), tensor.dim(2)})
-        .slice(origin.first_row, origin.first_row + origin.rows);
-  }
-  std::vector<std::string> names() const override {
-    std::vector<std::string> all;
-    for (const auto& [name, origin] : origins_) all.push_back(name);
-    return all;
-  }
-  void drop(const TensorView& tensor) const override { source_->drop(tensor); }
-  std::vector<std::string> file_faults() const override { return source_->file_faults(); }
-  std::string describe() const override { return source_->describe(); }
-  bool has_paired_qk_rows() const override { return source_->has_paired_qk_rows(); }
-
- private:
-  std::unique_ptr<WeightSource> source_;
-  Origins origins_;
-};
 
 }  // namespace
 
@@ -131,18 +91,18 @@ std::unique_ptr<WeightSource> with_published_names(std::unique_ptr<WeightSource>
   const std::vector<std::string> names = source->names();
   const bool is_part = has_text_part(names);
   bool renamed = is_part;
-  Origins origins;
+  TensorParts parts;
   for (const std::string& stored : names) {
     const std::optional<std::string> name = is_part ? text_name(stored) : stored;
     if (!name) continue;
-    if (add_stack(*source, stored, *name, origins)) {
+    if (add_stack(*source, stored, *name, parts)) {
       renamed = true;
     } else {
-      origins[*name] = {stored};
+      parts[*name] = {stored};
     }
   }
   if (!renamed) return source;
-  return std::make_unique<RenamedWeights>(std::move(source), std::move(origins));
+  return std::make_unique<PartialWeights>(std::move(source), std::move(parts));
 }
 
 }  // namespace minisgl::models

@@ -36,6 +36,7 @@ class MemoryWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& /*tensor*/) const override {}
+  std::shared_ptr<const void> share(const TensorView& /*tensor*/) const override { return nullptr; }
   std::vector<std::string> file_faults() const override { return {}; }
   std::string describe() const override { return "memory"; }
   bool has_paired_qk_rows() const override { return true; }

@@ -79,6 +79,9 @@ class SafetensorsWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& tensor) const override { folder_.drop(tensor); }
+  std::shared_ptr<const void> share(const TensorView& tensor) const override {
+    return folder_.share(tensor);
+  }
   std::vector<std::string> file_faults() const override { return faults_.lines; }
   std::string describe() const override { return folder_.path().string(); }
   bool has_paired_qk_rows() const override { return false; }
@@ -109,6 +112,9 @@ class GgufWeights final : public WeightSource {
     return all;
   }
   void drop(const TensorView& tensor) const override { file_.drop(tensor); }
+  std::shared_ptr<const void> share(const TensorView& tensor) const override {
+    return file_.share(tensor);
+  }
   std::vector<std::string> file_faults() const override { return {}; }
   std::string describe() const override { return file_.path().string(); }
   bool has_paired_qk_rows() const override { return row_.gguf_paired_qk_rows; }

@@ -31,6 +31,29 @@ std::int32_t room_tokens(const ExecutorLimits& limits) {
   return std::min(limits.max_seq_len, limits.num_pages * limits.page_size);
 }
 
+namespace {
+
+/// What is not there must not be ignored.
+void check_supported(const NewRequest& request) {
+  const SamplingParams& s = request.sampling;
+  const auto refuse_if = [](bool asked, const char* field) {
+    if (asked)
+      throw RequestError(fmt::format("{} is not supported; leave it out", field), field,
+                         "unsupported_parameter");
+  };
+  refuse_if(s.presence_penalty != 0, "presence_penalty");
+  refuse_if(s.frequency_penalty != 0, "frequency_penalty");
+  refuse_if(s.repetition_penalty != 1, "repetition_penalty");
+  refuse_if(!s.logit_bias.empty(), "logit_bias");
+  refuse_if(s.min_tokens > 0, "min_tokens");
+  refuse_if(s.num_logprobs.has_value(), "num_logprobs");
+  refuse_if(s.prompt_logprobs.has_value(), "prompt_logprobs");
+  refuse_if(s.response_format.kind != ResponseFormat::Kind::kText || request.constraint != nullptr,
+            "response_format");
+}
+
+}  // namespace
+
 void check_request(const NewRequest& request, const ExecutorLimits& limits) {
   validate(request.sampling);
   const std::vector<TokenId>& prompt = request.prompt;
@@ -44,6 +67,13 @@ void check_request(const NewRequest& request, const ExecutorLimits& limits) {
                     "of {} ids",
                     prompt[i], i, limits.vocab_size),
         "prompt");
+  }
+  check_supported(request);
+  for (const LogitBias& bias : request.sampling.logit_bias) {
+    if (bias.token >= 0 && bias.token < limits.vocab_size) continue;
+    throw RequestError(fmt::format("logit_bias names token {}; the vocabulary has ids from 0 to {}",
+                                   bias.token, limits.vocab_size - 1),
+                       "logit_bias");
   }
   const std::int32_t most = room_tokens(limits);
   if (prompt.size() < static_cast<std::size_t>(most)) return;

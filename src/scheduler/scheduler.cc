@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <chrono>
 #include <deque>
 #include <exception>
@@ -90,7 +91,10 @@ class Scheduler::Impl {
   Step* launch_next();
   void collect(Step& step);
   void take_token(Sequence& sequence, TokenId token);
+  TokenEvent& event_of(const Sequence& sequence, FinishReason finish = FinishReason::kNone);
   void end(Sequence& sequence, FinishReason reason);
+  void count(const Batch& batch);
+  void count(FinishReason finish);
   void release(Sequence& sequence);
 
   void idle();
@@ -214,17 +218,20 @@ void Scheduler::Impl::receive(NewRequest&& request) {
     event.error = e.what();
   }
   if (event.finish != FinishReason::kNone) {
+    count(event.finish);
     inbox_.forget(event.request);
     events_.push_back(std::move(event));
     return;
   }
   Sequence& sequence = sequences_[request.id];
   sequence.arrival = num_arrivals_++;
+  sequence.times.arrival = std::chrono::steady_clock::now();
   Request& ledger = sequence.request;
   ledger.id = request.id;
   ledger.tokens = std::move(request.prompt);
   ledger.prompt_len = static_cast<std::int32_t>(ledger.tokens.size());
   ledger.sampling = std::move(request.sampling);
+  ledger.constraint = std::move(request.constraint);
   ledger.seed = ledger.sampling.seed.value_or(mix(seed_ + ledger.id.value));
   ledger.device_len = ledger.prompt_len;
   const std::int64_t left = room_tokens_ - ledger.prompt_len;
@@ -268,14 +275,18 @@ Step* Scheduler::Impl::launch_next() {
     requests_.push_back(&sequence->request);
     if (sequence->request.cached_len != sequence->cached_tokens) continue;  // not its first chunk
     ++num_running_;
+    ++counters_.admitted;
+    sequence->times.scheduled = std::chrono::steady_clock::now();
+    counters_.queue_seconds +=
+        std::chrono::duration<double>(sequence->times.scheduled - sequence->times.arrival).count();
     counters_.prompt_tokens += sequence->request.prompt_len;
     counters_.cached_prompt_tokens += sequence->cached_tokens;
   }
   cache_.allocate(requests_);
   Step& step = in_flight_ == &steps_[0] ? steps_[1] : steps_[0];
   step.fill(decode_rows_, extend_rows_, cache_.page_table());
+  count(step.batch);  // before the executor adds padding rows
   executor_.launch(step.batch);
-  ++counters_.steps;
   for (Sequence* sequence : step.sequences) {
     ++sequence->steps_in_flight;
     Request& request = sequence->request;
@@ -320,6 +331,8 @@ void Scheduler::Impl::take_token(Sequence& sequence, TokenId token) {
   Request& request = sequence.request;
   request.tokens.push_back(token);
   ++counters_.generated_tokens;
+  sequence.times.last_token = std::chrono::steady_clock::now();
+  if (sequence.num_generated() == 1) sequence.times.first_token = sequence.times.last_token;
   const std::vector<std::int32_t>& stop_ids = request.sampling.stop_token_ids;
   const bool is_eos = !request.sampling.ignore_eos &&
                       std::binary_search(config_.eos_ids.begin(), config_.eos_ids.end(), token);
@@ -333,17 +346,49 @@ void Scheduler::Impl::take_token(Sequence& sequence, TokenId token) {
   if (finish != FinishReason::kNone) {
     end(sequence, finish);
   } else {
-    events_.push_back({.request = request.id, .cached_tokens = sequence.cached_tokens});
+    event_of(sequence);
   }
   events_.back().has_token = true;
   events_.back().token = token;
+  events_.back().is_end_token = is_eos || is_stop;
+}
+
+TokenEvent& Scheduler::Impl::event_of(const Sequence& sequence, FinishReason finish) {
+  TokenEvent& event = events_.emplace_back();
+  event.request = sequence.request.id;
+  event.finish = finish;
+  event.cached_tokens = sequence.cached_tokens;
+  event.times = sequence.times;
+  return event;
+}
+
+void Scheduler::Impl::count(const Batch& batch) {
+  ++counters_.steps;
+  const bool prefills = batch.num_decode < batch.num_rows;
+  const bool decodes = batch.num_decode > 0;
+  ++(prefills ? (decodes ? counters_.mixed_steps : counters_.prefill_steps)
+              : counters_.decode_steps);
+  counters_.step_rows += batch.num_rows;
+  const auto size = static_cast<std::size_t>(std::bit_width(
+      static_cast<std::uint32_t>(batch.num_rows - 1)));  // 0 for 1 row, 1 for 2, 2 for 3 and 4
+  ++counters_.steps_by_rows[std::min(size, counters_.steps_by_rows.size() - 1)];
+}
+
+void Scheduler::Impl::count(FinishReason finish) {
+  switch (finish) {
+    case FinishReason::kNone: return;
+    case FinishReason::kStop: ++counters_.stopped; return;
+    case FinishReason::kLength: ++counters_.length_reached; return;
+    case FinishReason::kAbort: ++counters_.aborted; return;
+    case FinishReason::kError: ++counters_.failed; return;
+  }
 }
 
 // Sends the last event. The sequence takes part in no further step; its memory stays until
 // release().
 void Scheduler::Impl::end(Sequence& sequence, FinishReason reason) {
-  events_.push_back(
-      {.request = sequence.request.id, .finish = reason, .cached_tokens = sequence.cached_tokens});
+  event_of(sequence, reason);
+  count(reason);
   sequence.ended = true;
   queue_.remove(sequence);
   decoding_.remove(sequence);
@@ -406,7 +451,11 @@ void Scheduler::Impl::fail(const char* what) {
   }
   abandon_step();
   const auto answer = [&](RequestId id) {
-    events_.push_back({.request = id, .finish = FinishReason::kError, .error = failure_});
+    TokenEvent& event = events_.emplace_back();
+    event.request = id;
+    event.finish = FinishReason::kError;
+    event.error = failure_;
+    count(event.finish);
   };
   for (const auto& [id, sequence] : sequences_) {
     if (!sequence.ended) answer(id);

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/logprobs.h"
 #include "core/request.h"
 #include "engine/executor.h"
 
@@ -31,6 +34,18 @@ struct NewRequest {
   RequestId id;
   std::vector<TokenId> prompt;
   SamplingParams sampling;
+  /// Required by a sampling.response_format other than text, and allowed without.
+  std::unique_ptr<TokenConstraint> constraint = nullptr;
+};
+
+/// When things happened to a request; zero (time_point{}) what did not happen yet. For metrics: no
+/// decision is made from them.
+struct RequestTimes {
+  using Time = std::chrono::steady_clock::time_point;
+  Time arrival;      ///< it was received by the scheduler's thread
+  Time scheduled;    ///< its first step was launched
+  Time first_token;  ///< collected
+  Time last_token;   ///< the newest so far
 };
 
 /// What happened to a request in a step. A request's last event has a finish reason; after it there
@@ -42,6 +57,15 @@ struct TokenEvent {
   FinishReason finish = FinishReason::kNone;
   std::int32_t cached_tokens = 0;  ///< prompt tokens taken from the prefix cache
   std::string error = {};          ///< for kError
+  /// Why kStop: the token ended the answer (it is an end-of-sequence or stop token); false: the
+  /// constraint said so, and the token is part of the answer.
+  bool is_end_token = false;
+  /// Of `token`, if sampling.num_logprobs asks for it.
+  std::optional<PositionLogprobs> logprobs = std::nullopt;
+  /// Of the prompt's second token and those after it, in the event after its last chunk, if
+  /// sampling.prompt_logprobs asks for it.
+  std::vector<PositionLogprobs> prompt_logprobs = {};
+  RequestTimes times = {};
 };
 
 /// Counters for logs, metrics and tests; a snapshot.
@@ -51,6 +75,19 @@ struct SchedulerStats {
   std::int64_t running = 0, waiting = 0;
   std::int64_t free_pages = 0, cached_pages = 0, locked_pages = 0, total_pages = 0;
   std::int64_t steps = 0, prompt_tokens = 0, cached_prompt_tokens = 0, generated_tokens = 0;
+  /// Of `steps`: with decode rows only, with prompt tokens only, with both.
+  std::int64_t decode_steps = 0, prefill_steps = 0, mixed_steps = 0;
+  /// Steps by their number of rows: up to 1, 2, 4, 8, ..., 1024, and more. step_rows is the sum.
+  std::array<std::int64_t, 12> steps_by_rows = {};
+  std::int64_t step_rows = 0;
+  /// Requests that were answered, by their finish reason. Those refused before they got a row count
+  /// as errors.
+  std::int64_t stopped = 0, length_reached = 0, aborted = 0, failed = 0;
+  std::int64_t preempted = 0;  ///< requests put back: none, as admission reserves the whole answer
+  std::int64_t admitted = 0;   ///< requests that got a row
+  double queue_seconds = 0;    ///< from arrival to the first step, over all that were admitted
+  /// Rows in replays of graphs: of requests, and dummy rows beside them (docs/graphs.md).
+  std::int64_t graph_rows = 0, graph_padding_rows = 0;
 };
 
 /// One rank's scheduler.

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/request.h"
+#include "scheduler/scheduler.h"
 
 namespace minisgl {
 
@@ -13,6 +14,7 @@ struct Sequence {
   std::int32_t cached_tokens = 0;    ///< prompt tokens that came from the prefix cache
   std::int32_t steps_in_flight = 0;  ///< launched, not collected steps that have a row of it
   bool ended = false;                ///< its last event was sent; what is in flight is dropped
+  RequestTimes times;
 
   bool admitted() const { return request.row.value >= 0; }
   /// Tokens of the answer that the host knows.

@@ -195,6 +195,12 @@ void check_weight(const TensorView& weight, const PackOptions& options) {
         "only plain types are converted, not ", name(weight.dtype));
 }
 
+bool is_usable_as_it_lies(const TensorView& weight, const PackOptions& options) {
+  return cpu::packing_for(weight.dtype, active_simd()) == Packing::kRows &&
+         options.row_order.empty() && options.dtype.value_or(weight.dtype) == weight.dtype &&
+         weight.stride(0) == weight.dim(1);
+}
+
 /// One matrix on its way into tiles. Tiles may be packed by several threads.
 class Packer {
  public:
@@ -268,6 +274,11 @@ class Packer {
 PackedMatrix pack_matrix(TensorView weight, ThreadPool& pool, const PackOptions& options) {
   check_weight(weight, options);
   if (weight.dim(0) == 1) weight.strides[0] = weight.dim(1);  // whatever it was
+  if (options.share && is_usable_as_it_lies(weight, options)) {
+    if (std::shared_ptr<const void> owner = options.share())
+      return PackedMatrix(weight.dim(0), weight.dim(1), weight.dtype,
+                          {weight.data, static_cast<std::size_t>(weight.bytes())}, owner);
+  }
   Packer packer(weight, options);
   const bool in_order = options.row_order.empty() && weight.stride(0) == weight.dim(1);
   const std::int64_t source_tile_bytes = cpu::kTileRows * bytes_of(weight.dtype, weight.dim(1));
