@@ -25,17 +25,21 @@ class NoCalls final : public CallParser {
 // Content up to a tag. White space right before the tag is dropped.
 class ContentBeforeTag {
  public:
-  explicit ContentBeforeTag(std::string tag) : finder_(std::move(tag)) {}
+  explicit ContentBeforeTag(const std::string& tag) : tag_(tag), finder_(tag) {}
 
   // True at the end of the tag.
   bool push(char c, ChatPieces& pieces) {
     std::string passed;
     const bool found = finder_.push(c, passed);
     pass(passed, pieces);
-    if (found) space_.clear();
+    if (found) found_ = std::exchange(space_, {}) + tag_;
     return found;
   }
-  // Text that turned out to be content although it began with the tag.
+  // The tag turned out to be content, and so is `text` after it.
+  void restore(std::string_view text, ChatPieces& pieces) {
+    pass(std::exchange(found_, {}), pieces);
+    pass(text, pieces);
+  }
   void pass(std::string_view text, ChatPieces& pieces) {
     for (const char c : text) {
       space_ += c;
@@ -47,8 +51,10 @@ class ContentBeforeTag {
   }
 
  private:
+  std::string tag_;
   TagFinder finder_;
-  std::string space_;
+  std::string space_;  // may be right before the tag
+  std::string found_;  // the last tag, with the white space before it
 };
 
 class HermesCalls final : public CallParser {
@@ -100,7 +106,7 @@ class HermesCalls final : public CallParser {
 
   // What looked like a call is content.
   void give_up(ChatPieces& pieces) {
-    if (!scanner_.raw().empty()) content_.pass(std::string(kBegin) + scanner_.raw(), pieces);
+    if (!scanner_.raw().empty()) content_.restore(scanner_.raw(), pieces);
     state_ = State::kContent;
   }
 
@@ -232,8 +238,7 @@ class MistralCalls final : public CallParser {
   }
 
   void finish(ChatPieces& pieces) override {
-    if (state_ == State::kStart || state_ == State::kName)
-      content_.pass(std::string(kTag) + held_, pieces);
+    if (state_ == State::kStart || state_ == State::kName) content_.restore(held_, pieces);
     if (state_ == State::kList) content_.pass(list_.raw(), pieces);
     content_.finish(pieces);
   }

@@ -83,6 +83,9 @@ class Generator {
   /// ignored.
   virtual void abort(RequestId id) = 0;
 
+  /// Forgets the prefixes that no request uses, soon.
+  virtual void flush_cache() {}
+
   /// The prompt of a chat: OpenAI `messages` (array), `tools` (array or null), `kwargs` (object or
   /// null: further variables of the template). Throws RequestError for messages that the template
   /// or the model cannot take.

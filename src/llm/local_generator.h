@@ -32,6 +32,7 @@ class LocalGenerator final : public Generator {
 
   RequestId submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) override;
   void abort(RequestId id) override;
+  void flush_cache() override { scheduler_->flush_cache(); }
   MarkedText render_chat(const nlohmann::ordered_json& messages,
                          const nlohmann::ordered_json& tools, const nlohmann::ordered_json& kwargs,
                          bool add_generation_prompt) const override;

@@ -28,9 +28,7 @@ class Answer {
   /// True when every answer has its finish reason, or after an error.
   bool finished() const { return failed_ || num_open_ == 0; }
   /// True while the answer has no finish reason.
-  bool is_open(std::size_t index) const {
-    return answers_.at(index).finish == FinishReason::kNone;
-  }
+  bool is_open(std::size_t index) const { return answers_.at(index).finish == FinishReason::kNone; }
   bool is_stream() const { return stream_; }
   /// The whole reply once finished, for requests that are not streamed.
   HttpReply whole() const;

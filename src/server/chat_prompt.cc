@@ -52,15 +52,16 @@ const Json& find_tool(const Json& tools, const std::string& function) {
     if (name_of(tool) == function) return tool;
     known += (known.empty() ? "" : ", ") + name_of(tool);
   }
-  throw RequestError(fmt::format("tool_choice names \"{}\", which is not among the tools: {}",
-                                 function, known),
-                     "tool_choice");
+  throw RequestError(
+      fmt::format("tool_choice names \"{}\", which is not among the tools: {}", function, known),
+      "tool_choice");
 }
 
 void constrain(ApiRequest& request, const Json& schema) {
   if (request.sampling.response_format.kind != ResponseFormat::Kind::kText)
-    throw RequestError("response_format cannot be kept together with a tool_choice that forces a call",
-                       "response_format");
+    throw RequestError(
+        "response_format cannot be kept together with a tool_choice that forces a call",
+        "response_format");
   request.sampling.response_format = {.kind = ResponseFormat::Kind::kJsonSchema,
                                       .text = dump(schema)};
 }
@@ -104,7 +105,8 @@ void check_tools(const Json& tools, const std::string& param) {
     };
     if (!tool.is_object()) refuse("a tool must be an object, not " + describe(tool), "");
     if (tool.value("type", Json("function")) != "function")
-      refuse("only tools of type \"function\" are supported, not " + describe(tool["type"]), ".type");
+      refuse("only tools of type \"function\" are supported, not " + describe(tool["type"]),
+             ".type");
     const auto function = tool.find("function");
     if (function == tool.end() || !function->is_object())
       refuse("a tool must have an object \"function\"", ".function");
@@ -113,17 +115,17 @@ void check_tools(const Json& tools, const std::string& param) {
       refuse("a function must have a name, a string that is not empty", ".function.name");
     const auto parameters = function->find("parameters");
     if (parameters != function->end() && !parameters->is_null() && !parameters->is_object())
-      refuse("a function's parameters must be a JSON schema, an object, not " +
-                 describe(*parameters),
-             ".function.parameters");
+      refuse(
+          "a function's parameters must be a JSON schema, an object, not " + describe(*parameters),
+          ".function.parameters");
   }
 }
 
 OutputFormat add_chat(const ChatInputs& inputs, const Generator& generator, ApiRequest& request) {
   const bool has_tools = inputs.tools.is_array() && !inputs.tools.empty();
   const bool shows_tools = has_tools && inputs.choice.kind != Choice::kNone;
-  if (!has_tools && (inputs.choice.kind == Choice::kRequired ||
-                     inputs.choice.kind == Choice::kFunction))
+  if (!has_tools &&
+      (inputs.choice.kind == Choice::kRequired || inputs.choice.kind == Choice::kFunction))
     throw RequestError("tool_choice forces a call, but there are no tools", "tool_choice");
   OutputFormat format;
   const ChatDialect dialect = generator.chat_dialect();

@@ -104,9 +104,9 @@ void read_penalties(const Fields& fields, SamplingParams& s) {
 
 void refuse_field(const Fields& fields, const char* field) {
   if (const Json* value = fields.find(field); value != nullptr && *value != false)
-    throw RequestError(fmt::format("{} = {} is not supported here; leave it out", field,
-                                   describe(*value)),
-                       field, "unsupported_parameter");
+    throw RequestError(
+        fmt::format("{} = {} is not supported here; leave it out", field, describe(*value)), field,
+        "unsupported_parameter");
 }
 
 void refuse_unsupported(const Fields& fields) {
@@ -179,18 +179,19 @@ void read_num_choices(const Fields& fields, ApiRequest& request) {
   request.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
   request.best_of = static_cast<int>(fields.integer("best_of", 1, kMaxChoices).value_or(request.n));
   if (request.best_of < request.n)
-    throw RequestError(fmt::format("best_of must be at least n, which is {}, not {}", request.n,
-                                   request.best_of),
-                       "best_of");
+    throw RequestError(
+        fmt::format("best_of must be at least n, which is {}, not {}", request.n, request.best_of),
+        "best_of");
   if (request.best_of > request.n && request.stream)
     throw RequestError("best_of cannot be greater than n in a stream: the best is known at the end",
                        "best_of");
   if (request.num_answers() <= static_cast<std::size_t>(kMaxChoices)) return;
-  throw RequestError(fmt::format("{} prompts with {} = {} are {} answers; one request may ask for "
-                                 "{}",
-                                 request.prompts.size(), request.best_of > request.n ? "best_of" : "n",
-                                 request.best_of, request.num_answers(), kMaxChoices),
-                     request.prompts.size() > 1 ? "prompt" : "n");
+  throw RequestError(
+      fmt::format("{} prompts with {} = {} are {} answers; one request may ask for "
+                  "{}",
+                  request.prompts.size(), request.best_of > request.n ? "best_of" : "n",
+                  request.best_of, request.num_answers(), kMaxChoices),
+      request.prompts.size() > 1 ? "prompt" : "n");
 }
 
 void read_prompts(const Fields& fields, const Generator& generator, ApiRequest& request) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "llm/sampling_json.h"
+
 namespace minisgl {
 namespace {
 
@@ -32,25 +34,6 @@ std::string choices_of(const std::string& field, const Json& value) {
   for (const Json& choice : value)
     if (!choice.is_string()) refuse(field, expected, choice);
   return dump(value);
-}
-
-ResponseFormat openai_format(const Json& value) {
-  const Json type = value.value("type", Json());
-  if (type == "text") return {};
-  if (type == "json_object") return {.kind = Kind::kJsonObject};
-  if (type == "structural_tag") return {.kind = Kind::kStructuralTag, .text = dump(value)};
-  if (type != "json_schema")
-    throw RequestError("response_format.type must be text, json_object, json_schema or "
-                       "structural_tag, not " +
-                           describe(type),
-                       "response_format.type");
-  const Json described = value.value("json_schema", Json());
-  if (!described.is_object())
-    refuse("response_format.json_schema", "an object with a \"schema\"", described);
-  const Json schema = described.value("schema", Json());
-  if (schema.is_null()) return {.kind = Kind::kJsonObject};  // OpenAI: any object
-  return {.kind = Kind::kJsonSchema,
-          .text = schema_text("response_format.json_schema.schema", schema)};
 }
 
 struct Constraint {
@@ -83,14 +66,15 @@ ResponseFormat read_response_format(const Fields& fields) {
   const auto take = [&](ResponseFormat found, const std::string& field) {
     if (found.kind == Kind::kText) return;
     if (!source.empty())
-      throw RequestError(fmt::format("{} and {} are two constraints of one answer; give one of them",
-                                     source, field),
-                         field);
+      throw RequestError(
+          fmt::format("{} and {} are two constraints of one answer; give one of them", source,
+                      field),
+          field);
     format = std::move(found);
     source = field;
   };
   if (const Json* value = fields.object("response_format"))
-    take(openai_format(*value), "response_format");
+    take(response_format_from_json(*value), "response_format");
   for (const Constraint& row : kConstraints)
     if (const Json* value = fields.find(row.field))
       take({.kind = row.kind, .text = row.text(row.field, *value)}, row.field);

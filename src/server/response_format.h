@@ -7,8 +7,8 @@
 
 namespace minisgl {
 
-/// Reads response_format (text, json_object, json_schema, structural_tag), or one of the names that
-/// other engines have for constraints: guided_json, guided_regex, guided_grammar, guided_choice,
+/// Reads response_format (see response_format_from_json()), or one of the names that other engines
+/// have for constraints: guided_json, guided_regex, guided_grammar, guided_choice,
 /// structured_outputs {json, regex, grammar, choice, json_object}, json_schema, regex, ebnf. Throws
 /// RequestError naming the field for a bad value, and for two constraints at once.
 ResponseFormat read_response_format(const Fields& fields);

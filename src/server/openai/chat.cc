@@ -22,8 +22,7 @@ ToolChoice read_tool_choice(const Fields& fields) {
   if (choice->is_object() && choice->value("type", Json()) == "function" &&
       choice->contains("function") && (*choice)["function"].is_object() &&
       (*choice)["function"].value("name", Json()).is_string())
-    return {.kind = Kind::kFunction,
-            .function = (*choice)["function"]["name"].get<std::string>()};
+    return {.kind = Kind::kFunction, .function = (*choice)["function"]["name"].get<std::string>()};
   throw RequestError(
       "tool_choice must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", "
       "\"function\": {\"name\": ...}}, not " +

@@ -60,14 +60,15 @@ std::string ChatReply::events(std::size_t index, const std::vector<ChatPiece>& p
     } else if (piece.kind == Kind::kContent) {
       delta["content"] = piece.text;
     } else if (piece.kind == Kind::kCall) {
-      delta["tool_calls"] = {{{"index", choice.num_calls},
-                              {"id", call_id(index)},
-                              {"type", "function"},
-                              {"function", {{"name", piece.text}, {"arguments", ""}}}}};
+      delta["tool_calls"] =
+          Json::array({{{"index", choice.num_calls},
+                        {"id", call_id(index)},
+                        {"type", "function"},
+                        {"function", {{"name", piece.text}, {"arguments", ""}}}}});
       ++choice.num_calls;
     } else {
-      delta["tool_calls"] = {
-          {{"index", choice.num_calls - 1}, {"function", {{"arguments", piece.text}}}}};
+      delta["tool_calls"] = Json::array(
+          {{{"index", choice.num_calls - 1}, {"function", {{"arguments", piece.text}}}}});
     }
     const bool is_last = i + 1 == pieces.size();
     events += event(index, std::move(delta), is_last ? finish_reason(choice) : nullptr);

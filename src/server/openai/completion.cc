@@ -47,10 +47,10 @@ class CompletionReply final : public Reply {
       for (const TextLogprobs& position : listed_logprobs(update)) choice.logprobs.add(position);
     if (!stream_ || (choice.text.empty() && update.finish == FinishReason::kNone)) return {};
     const std::string logprobs = options_.logprobs ? dump(choice.logprobs.take()) : "null";
-    return writer_.event(index,
-                         fmt::format(R"("text":{},"logprobs":{})",
-                                     dump(std::exchange(choice.text, {})), logprobs),
-                         finish_name(update.finish));
+    return writer_.event(
+        index,
+        fmt::format(R"("text":{},"logprobs":{})", dump(std::exchange(choice.text, {})), logprobs),
+        finish_name(update.finish));
   }
   std::string end_stream(const Usage& usage) override { return writer_.end(usage); }
   std::string end_stream_with(int status, const std::string& message) override {
@@ -86,9 +86,9 @@ class CompletionReply final : public Reply {
     choice.text = prompt.text;
     for (std::size_t i = 0; i < prompt.tokens.size(); ++i) {
       const bool known = i < update.prompt_logprobs.size() && update.prompt_logprobs[i];
-      choice.logprobs.add(known ? *update.prompt_logprobs[i]
-                                : TextLogprobs{.chosen = prompt.tokens[i], .top = {}},
-                          /*null_chosen=*/!known);
+      choice.logprobs.add(
+          known ? *update.prompt_logprobs[i] : TextLogprobs{.chosen = prompt.tokens[i], .top = {}},
+          /*null_chosen=*/!known);
     }
   }
 

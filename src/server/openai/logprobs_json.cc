@@ -13,7 +13,9 @@ namespace {
 
 constexpr double kFloor = -9999.0;  // JSON has no infinity
 
-double finite(double logprob) { return std::isfinite(logprob) ? std::max(logprob, kFloor) : kFloor; }
+double finite(double logprob) {
+  return std::isfinite(logprob) ? std::max(logprob, kFloor) : kFloor;
+}
 
 Json entry(const TextLogprob& token) {
   Json bytes = Json::array();
@@ -63,7 +65,8 @@ void CompletionLogprobs::add(const TextLogprobs& position, bool null_chosen) {
   }
   logprobs_.push_back(finite(position.chosen.logprob));
   Json top = Json::object();
-  for (const TextLogprob& other : position.top) top[legacy_name(other.bytes)] = finite(other.logprob);
+  for (const TextLogprob& other : position.top)
+    top[legacy_name(other.bytes)] = finite(other.logprob);
   top[legacy_name(position.chosen.bytes)] = finite(position.chosen.logprob);
   top_.push_back(std::move(top));
 }

@@ -30,8 +30,7 @@ class ChunkWriter {
   /// One event with one choice. `content`: its members between "index" and "finish_reason", as JSON
   /// text such as `"text":"a","logprobs":null`.
   /// `finish_reason`: null while the choice goes on.
-  std::string event(std::size_t index, const std::string& content,
-                    const char* finish_reason) const;
+  std::string event(std::size_t index, const std::string& content, const char* finish_reason) const;
   /// The events that end a stream.
   std::string end(const Usage& usage) const;
 
