@@ -1,7 +1,6 @@
 """A start that cannot succeed says why in one line and ends with status 1 or 2."""
 
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -10,6 +9,7 @@ import struct
 import subprocess
 
 import pytest
+from tiny_models import tiny_model
 
 
 def gguf_string(text: str) -> bytes:
@@ -140,8 +140,7 @@ def test_a_folder_without_a_model(fails, tmp_path):
 
 
 def test_an_unknown_architecture(fails, tmp_path):
-    source = pathlib.Path(__file__).parent / "data" / "tiny" / "llama"
-    folder = shutil.copytree(source, tmp_path / "bloom")
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "bloom")
     config = folder / "config.json"
     config.write_text(config.read_text().replace("LlamaForCausalLM", "BloomForCausalLM"))
     line = fails("--model", folder)

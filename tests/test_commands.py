@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 
 import pytest
+from tiny_models import tiny_model
 
 DATA = pathlib.Path(__file__).parent / "data"
 GOLDEN = json.loads((DATA / "smollm2" / "golden.json").read_text())
@@ -146,7 +147,7 @@ def test_tiny_models_run_from_token_ids(minisgl, tmp_path):
         path.write_text(
             "\n".join(json.dumps({"token_ids": p["ids"], "sampling": sampling}) for p in golden)
         )
-        output = minisgl("generate", "--model", DATA / "tiny" / name, "--input", path, "--json")
+        output = minisgl("generate", "--model", tiny_model(name), "--input", path, "--json")
         answers = [json.loads(line)["token_ids"] for line in output.splitlines()]
         assert answers == [p["greedy"] for p in golden], name
 

@@ -1,16 +1,14 @@
 """Model folders from the command line: sampling defaults, types of weights, models without weights."""
 
-import gzip
 import json
-import pathlib
 import shutil
 import subprocess
 import urllib.request
 
 import pytest
 from conftest import Server
+from tiny_models import TINY, tiny_model
 
-TINY = pathlib.Path(__file__).parent / "data" / "tiny"
 IDS = [5, 6, 7, 8]
 
 
@@ -35,13 +33,13 @@ def generate(minisgl_binary, tmp_path):
 @pytest.fixture
 def advised(tmp_path):
     """A folder whose generation_config.json asks for heat, so that greedy answers are told apart."""
-    folder = shutil.copytree(TINY / "qwen3", tmp_path / "advised")
+    folder = shutil.copytree(tiny_model("qwen3"), tmp_path / "advised")
     (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": 2.0}')
     return folder
 
 
 def test_generate_samples_as_the_model_advises_unless_asked_otherwise(generate, advised):
-    greedy = generate(TINY / "qwen3", "--temperature", "0")
+    greedy = generate(tiny_model("qwen3"), "--temperature", "0")
     assert generate(advised, "--temperature", "0") == greedy, "a flag wins"
     assert generate(advised, "--generation-config", "none") == greedy
     assert generate(advised, sampling={"temperature": 0}) == greedy, "a line of the file wins"
@@ -69,11 +67,11 @@ def test_the_server_samples_as_the_model_advises_unless_asked_otherwise(minisgl_
 
 
 def test_a_dtype_and_bf16_arithmetic_can_be_chosen(generate):
-    exact = generate(TINY / "llama-f32", "--temperature", "0")
-    assert generate(TINY / "llama-f32", "--temperature", "0", "--dtype", "float32") == exact
-    half = generate(TINY / "llama-f32", "--temperature", "0", "--dtype", "bfloat16")
+    exact = generate(tiny_model("llama-f32"), "--temperature", "0")
+    assert generate(tiny_model("llama-f32"), "--temperature", "0", "--dtype", "float32") == exact
+    half = generate(tiny_model("llama-f32"), "--temperature", "0", "--dtype", "bfloat16")
     assert len(half) == len(exact)
-    fast = generate(TINY / "llama", "--temperature", "0", "--compute", "bf16")
+    fast = generate(tiny_model("llama"), "--temperature", "0", "--compute", "bf16")
     assert len(fast) == len(exact)
 
 
@@ -90,8 +88,8 @@ def test_config_json_alone_makes_a_model_of_dummy_weights(generate, tmp_path):
 )
 def test_every_end_of_sequence_id_ends_an_answer(minisgl_binary, tmp_path, where, token):
     """MOD-3: all that any of the three files names, and none of it in the text."""
-    prompt = json.loads((TINY / "llama" / "golden.json").read_text())["prompts"][1]
-    folder = shutil.copytree(TINY / "llama", tmp_path / "ended")
+    prompt = json.loads((tiny_model("llama") / "golden.json").read_text())["prompts"][1]
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "ended")
     config = json.loads((folder / "config.json").read_text())
     config["eos_token_id"] = [3, token if where == "config" else 4]
     (folder / "config.json").write_text(json.dumps(config))
@@ -129,9 +127,7 @@ def test_every_end_of_sequence_id_ends_an_answer(minisgl_binary, tmp_path, where
 
 def test_a_prompt_with_a_second_bos_keeps_it_and_is_warned_of(minisgl_binary, tmp_path):
     """TOK-3: as Hugging Face tokenizes it, but not in silence."""
-    folder = shutil.copytree(TINY / "mistral", tmp_path / "mistral")
-    packed = folder / "model.safetensors.gz"
-    packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+    folder = tiny_model("mistral")
     for prompt, warned in [("hi", False), ("<s>hi", True)]:
         done = subprocess.run(
             [minisgl_binary, "generate", "--model", folder, "--prompt", prompt, "--max-tokens", "1"],

@@ -13,8 +13,9 @@ import time
 import huggingface_hub
 import pytest
 from hub_server import HubServer, Repo, git_hash, sha256
+from tiny_models import tiny_model
 
-TINY = pathlib.Path(__file__).parent / "data" / "tiny" / "llama"
+TINY = tiny_model("llama")
 NAME = "org/tiny"
 WEIGHTS = "model.safetensors"
 

@@ -24,6 +24,7 @@ import sys
 # Layer: the layers it builds on directly. From the bottom to the top.
 LAYERS: dict[str, tuple[str, ...]] = {
     "base": (),
+    "metrics": ("base",),
     "tensor": ("base",),
     "formats": ("tensor",),
     "hub": ("formats",),
@@ -41,7 +42,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "chat": ("tokenizer",),
     "grammar": ("tokenizer", "core"),
     "llm": ("scheduler", "chat", "grammar", "comm", "hub"),
-    "server": ("llm",),
+    "server": ("llm", "metrics"),
 }
 
 # Test helpers. They may see everything, and only tests and benchmarks see them.

@@ -96,6 +96,10 @@ Command add_serve(CLI::App& app) {
   app.add_option("--served-model-name", options->llm.served_model_name,
                  "The model's id in the API; default: its file's name")
       ->type_name("NAME");
+  app.add_option("--metrics-prefix", s.metrics_prefix,
+                 "Begins the names of /metrics; vllm: suits dashboards made for vLLM")
+      ->type_name("TEXT")
+      ->capture_default_str();
   add_engine_flags(app, options->llm);
   add_chat_flags(app, options->llm);
   return [options] { return serve(*options); };

@@ -17,6 +17,7 @@ struct ServerOptions {
   std::uint16_t port = 1919;       ///< 0: any free one, see Server::port()
   /// The model's id in replies and in /v1/models; empty: Generator::model_name().
   std::string served_name;
+  std::string metrics_prefix = "minisgl:";  ///< begins every name of /metrics; vLLM's is "vllm:"
   bool accept_any_model = false;  ///< answer requests for other models too, under served_name
 
   std::size_t max_body_bytes = std::size_t{32} << 20;  ///< longer bodies get status 413
@@ -33,7 +34,8 @@ struct ServerOptions {
   std::chrono::milliseconds stop_deadline{5'000};   ///< see Server::stop()
 };
 
-/// Throws what Server::start() would throw: so that a program knows before it loads a model.
+/// Throws what Server and Server::start() would throw: so that a program knows before it loads a
+/// model.
 void check_can_listen(const ServerOptions& options);
 
 /// Serves from one I/O thread and a few workers of its own. A client that closes its connection, or

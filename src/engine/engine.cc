@@ -103,6 +103,8 @@ struct Engine::Slot {
   Tensor host_tokens, device_tokens;
   std::unique_ptr<Event> done;
   bool in_flight = false;
+  StepWork work;  // of the step in this slot
+  StepMeter::Clock::time_point launched;
 };
 
 Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
@@ -173,6 +175,8 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                                       .compute = config_.compute,
                                                       .activations = activation_type(config_)});
   capture_graphs();
+  work_model_ = std::make_unique<StepWorkModel>(m, config_.device.is_cpu() ? m.dtype : DType::kBF16,
+                                                kv_type(config_));
 }
 
 Engine::~Engine() {
@@ -204,6 +208,13 @@ void Engine::capture_graphs() {
   graphs_ = std::make_unique<GraphRunner>(
       std::move(runner), *context_, table, logits_,
       [this](ForwardContext& context, TensorView logits) { model_->forward(context, logits); });
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats;
+  meter_.add_to(stats);
+  if (graphs_ != nullptr) stats.graphs = graphs_->stats();
+  return stats;
 }
 
 int Engine::num_threads() const { return config_.num_threads; }
@@ -252,6 +263,8 @@ void Engine::launch(Batch& batch) {
   Slot& slot = *slots_[next_slot_];
   check(!slot.in_flight, "a step was launched while ", kSlots, " were in flight");
   slot.in_flight = true;
+  slot.work = work_model_->estimate(batch);
+  slot.launched = StepMeter::Clock::now();
   batch.slot = next_slot_;
   next_slot_ = (next_slot_ + 1) % kSlots;
   stage(batch, slot);
@@ -353,6 +366,7 @@ std::span<const TokenId> Engine::collect(Batch& batch) {
         "collect() of a step that was not launched");
   Slot& slot = *slots_[batch.slot];
   slot.done->synchronize();
+  meter_.record(slot.work, slot.launched, StepMeter::Clock::now());
   slot.in_flight = false;
   batch.slot = -1;
   batch.attention.reset();

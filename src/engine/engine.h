@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/backend.h"
+#include "engine/engine_stats.h"
 #include "engine/executor.h"
 #include "engine/graph_runner.h"
 #include "kvcache/kv_pool.h"
@@ -65,6 +66,8 @@ class Engine final : public Executor {
   /// Null without graphs.
   GraphRunner* graphs() { return graphs_.get(); }
   const GraphRunner* graphs() const { return graphs_.get(); }
+  /// May be called by any thread.
+  EngineStats stats() const;
 
   void launch(Batch& batch) override;
   std::span<const TokenId> collect(Batch& batch) override;
@@ -101,6 +104,8 @@ class Engine final : public Executor {
       last_tokens_;  // [limits_.max_rows + 1] i32, by page-table row: the token last drawn for it
   std::unique_ptr<ForwardContext> context_;  // of the step that the stream runs
   std::unique_ptr<GraphRunner> graphs_;      // null without graphs
+  std::unique_ptr<StepWorkModel> work_model_;
+  StepMeter meter_;
   std::array<std::unique_ptr<Slot>, kSlots> slots_;
   int next_slot_ = 0;
 };

@@ -109,11 +109,11 @@ TEST_F(SafetensorsTest, ASharedTensorOutlivesTheFileObjectAndTheFile) {
 }
 
 TEST_F(SafetensorsTest, ReadsWhatTheOfficialLibraryWrote) {
-  const SafetensorsFolder folder(fs::path(MINISGL_TEST_DATA) / "tiny/llama");
+  const SafetensorsFolder folder(fs::path(MINISGL_TEST_DATA) / "tiny/qwen3");
   const TensorView embed = folder.tensors().at("model.embed_tokens.weight");
   EXPECT_EQ(embed.dtype, DType::kBF16);
   const auto config =
-      json::parse(std::ifstream(fs::path(MINISGL_TEST_DATA) / "tiny/llama/config.json"));
+      json::parse(std::ifstream(fs::path(MINISGL_TEST_DATA) / "tiny/qwen3/config.json"));
   EXPECT_EQ(embed.shape, (Shape{config["vocab_size"], config["hidden_size"]}));
 }
 

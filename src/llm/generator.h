@@ -14,6 +14,7 @@
 #include "base/types.h"
 #include "chat/chat_dialect.h"
 #include "core/request.h"
+#include "engine/engine_stats.h"
 #include "minisgl/sampling_params.h"
 #include "scheduler/scheduler.h"
 #include "tokenizer/marked_text.h"
@@ -111,6 +112,7 @@ class Generator {
   virtual int max_seq_len() const = 0;         ///< tokens, prompt and answer together
   virtual int vocab_size() const = 0;          ///< token ids are in [0, vocab_size)
   virtual SchedulerStats stats() const = 0;    ///< a snapshot; cheap
+  virtual EngineStats engine_stats() const { return {}; }
   /// For what a request leaves open; empty unless the model's files have an advice.
   virtual SamplingDefaults sampling_defaults() const { return {}; }
 };

@@ -49,6 +49,7 @@ class LocalGenerator final : public Generator {
   int max_seq_len() const override { return engine_->limits().max_seq_len; }
   int vocab_size() const override { return engine_->limits().vocab_size; }
   SchedulerStats stats() const override;
+  EngineStats engine_stats() const override { return engine_->stats(); }
   SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
   /// What the engine died of; "" while it lives. All requests have got an error by then.

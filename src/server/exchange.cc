@@ -2,18 +2,20 @@
 
 namespace minisgl {
 
-Exchange::Exchange(Generator& generator, Job job, std::size_t max_backlog_bytes,
+Exchange::Exchange(Generator& generator, Job job, ExchangeOptions options,
                    std::function<void()> notify)
     : generator_(generator),
       request_(std::move(job.request)),
-      max_backlog_bytes_(max_backlog_bytes),
+      options_(std::move(options)),
       answer_(request_, std::move(job.reply)),
+      timers_(request_.num_answers(), RequestTimer(*options_.metrics, options_.arrival)),
       notify_(std::move(notify)) {}
 
 void Exchange::start() {
   try {
     for (std::size_t i = 0; i < request_.num_answers(); ++i) {
       auto on_update = [self = shared_from_this(), i](GenerateUpdate update) {
+        self->timers_[i].observe(update);
         self->deliver(i, std::move(update));
       };
       ids_.push_back(generator_.submit(request_.generate_request(i), std::move(on_update)));
@@ -30,7 +32,7 @@ void Exchange::deliver(std::size_t choice, GenerateUpdate update) {
   if (!notify_ || overflowed_) return;
   if (request_.stream) {
     backlog_bytes_ += update.text.size() + kFrameBytes;
-    overflowed_ = backlog_bytes_ > max_backlog_bytes_;
+    overflowed_ = backlog_bytes_ > options_.max_backlog_bytes;
   }
   inbox_.emplace_back(choice, std::move(update));
   if (inbox_.size() == 1 || overflowed_) notify_();

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -13,8 +14,17 @@
 #include "llm/generator.h"
 #include "server/answer.h"
 #include "server/reply.h"
+#include "server/server_metrics.h"
 
 namespace minisgl {
+
+struct ExchangeOptions {
+  std::size_t max_backlog_bytes = 0;
+  /// When the request had come in.
+  std::chrono::steady_clock::time_point arrival = {};
+  /// Shared: the last update of an aborted answer may come when the server is gone.
+  std::shared_ptr<ServerMetrics> metrics;
+};
 
 /// One request from its submission to its last update. The generator's callbacks share ownership.
 ///
@@ -24,8 +34,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   /// `notify` is called on the scheduler's thread when there is something to take() and nothing was
   /// there before; it must be quick and must not call back.
-  Exchange(Generator& generator, Job job, std::size_t max_backlog_bytes,
-           std::function<void()> notify);
+  Exchange(Generator& generator, Job job, ExchangeOptions options, std::function<void()> notify);
 
   /// Submits every choice. Throws what Generator::submit() threw; then nothing is left running.
   void start();
@@ -46,8 +55,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 
   Generator& generator_;
   const ApiRequest request_;
-  const std::size_t max_backlog_bytes_;
+  const ExchangeOptions options_;
   Answer answer_;
+  std::vector<RequestTimer> timers_;  // of each choice; used where its updates are delivered
   std::vector<RequestId> ids_;
 
   mutable std::mutex mutex_;  // guards all below

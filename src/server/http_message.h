@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ struct HttpRequest {
   std::string method;  ///< "GET", ...
   std::string target;  ///< as sent: path, and a query after '?'
   std::string body;
+  /// When its last byte had come in.
+  std::chrono::steady_clock::time_point arrival = std::chrono::steady_clock::now();
 };
 
 /// A whole reply.

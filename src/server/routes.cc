@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "metrics/exposition.h"
 #include "minisgl/version.h"
 #include "server/anthropic/messages.h"
 #include "server/generate/generate.h"
@@ -37,6 +38,7 @@ enum class Action {
   kServerInfo,
   kFlushCache,
   kHealth,
+  kMetrics,
   kVersion,
   kOpenApi,
   kAlive
@@ -68,6 +70,7 @@ constexpr Route kRoutes[] = {
     {"/server_info", "GET", Action::kServerInfo},
     {"/get_server_info", "GET", Action::kServerInfo},
     {"/flush_cache", "GET, POST", Action::kFlushCache},
+    {"/metrics", "GET", Action::kMetrics},
     {"/version", "GET", Action::kVersion},
     {"/openapi.json", "GET", Action::kOpenApi},
     {"/v1", "GET, POST", Action::kAlive},  // upstream answers both: load balancers ask here
@@ -140,9 +143,11 @@ Routes::Routes(Generator& generator, const ServerOptions& options)
           .accept_any_model = options.accept_any_model},
       max_requests_(options.max_requests),
       max_backlog_bytes_(options.max_backlog_bytes),
+      metrics_prefix_(options.metrics_prefix),
       started_(seconds_since_1970()),
       id_salt_(std::random_device{}() | std::uint64_t{std::random_device{}()} << 32),
-      num_running_(std::make_shared<std::atomic<std::size_t>>(0)) {}
+      num_running_(std::make_shared<std::atomic<std::size_t>>(0)),
+      metrics_(std::make_shared<ServerMetrics>(generator.max_seq_len())) {}
 
 std::vector<std::pair<std::string_view, std::string_view>> Routes::paths() {
   std::vector<std::pair<std::string_view, std::string_view>> all;
@@ -191,6 +196,7 @@ Routes::Outcome Routes::dispatch(const HttpRequest& request, std::function<void(
     case Action::kServerInfo: return server_info();
     case Action::kFlushCache: generator_.flush_cache(); return json_reply({{"success", true}});
     case Action::kHealth: return health();
+    case Action::kMetrics: return metrics();
     case Action::kVersion: return json_reply({{"version", kVersion}});
     case Action::kOpenApi:
       return HttpReply{
@@ -208,8 +214,11 @@ Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
     throw StatusError(503,
                       fmt::format("{} requests are being served; try again later", max_requests_),
                       "", "overloaded");
-  auto exchange = std::make_shared<Exchange>(generator_, open(request.body, context()),
-                                             max_backlog_bytes_, std::move(notify));
+  auto exchange = std::make_shared<Exchange>(
+      generator_, open(request.body, context()),
+      ExchangeOptions{
+          .max_backlog_bytes = max_backlog_bytes_, .arrival = request.arrival, .metrics = metrics_},
+      std::move(notify));
   exchange->start();
   return RunningAnswer(std::move(exchange), slot);
 }
@@ -264,6 +273,13 @@ HttpReply Routes::server_info() const {
                      {"context_length", generator_.max_seq_len()},
                      {"max_req_input_len", generator_.max_seq_len() - 1},
                      {"status", "ready"}});
+}
+
+HttpReply Routes::metrics() const {
+  return {.status = 200,
+          .body = metrics_->text(metrics_prefix_, rules_.served_name, generator_),
+          .content_type = std::string(metrics::kContentType),
+          .headers = {}};
 }
 
 HttpReply Routes::health() const {

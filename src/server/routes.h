@@ -17,6 +17,7 @@
 #include "minisgl/server.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
+#include "server/server_metrics.h"
 
 namespace minisgl {
 
@@ -51,6 +52,7 @@ class Routes {
   HttpReply model_info() const;
   HttpReply server_info() const;
   HttpReply health() const;
+  HttpReply metrics() const;
   std::string model_card() const;
   ApiContext context();
 
@@ -58,10 +60,12 @@ class Routes {
   const RequestRules rules_;
   const std::size_t max_requests_;
   const std::size_t max_backlog_bytes_;
+  const std::string metrics_prefix_;
   const std::int64_t started_;  // seconds since 1970
   const std::uint64_t id_salt_;
   std::atomic<std::uint64_t> num_ids_{0};
   std::shared_ptr<std::atomic<std::size_t>> num_running_;
+  std::shared_ptr<ServerMetrics> metrics_;  // answers share it: see ExchangeOptions
 };
 
 }  // namespace minisgl

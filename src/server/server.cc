@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "metrics/exposition.h"
 #include "minisgl/error.h"
 #include "server/http_connection.h"
 #include "server/routes.h"
@@ -52,6 +53,16 @@ constexpr milliseconds kAcceptPause{100};
                             options.port));
   throw Error(
       fmt::format("cannot listen on {} port {}: {}", options.host, options.port, error.message()));
+}
+
+/// Throws Error for options that make no sense; returns them.
+const ServerOptions& checked(const ServerOptions& options) {
+  if (!metrics::is_metric_name(options.metrics_prefix))
+    throw Error(
+        fmt::format("--metrics-prefix is \"{}\": a name has letters, digits, \"_\" and \":\", "
+                    "and no digit first",
+                    options.metrics_prefix));
+  return options;
 }
 
 /// Listens where `options` says.
@@ -97,7 +108,7 @@ class SignalsBlocked {
 class Server::Impl {
  public:
   Impl(Generator& generator, ServerOptions options)
-      : options_(std::move(options)), routes_(generator, options_) {}
+      : options_(checked(options)), routes_(generator, options_) {}
   ~Impl() { stop(milliseconds(0)); }
 
   void start();
@@ -132,7 +143,7 @@ class Server::Impl {
 
 void check_can_listen(const ServerOptions& options) {
   asio::io_context io;
-  open_acceptor(io, options);
+  open_acceptor(io, checked(options));
 }
 
 void Server::Impl::start() {
