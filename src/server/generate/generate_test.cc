@@ -92,10 +92,11 @@ TEST_F(GenerateTest, SglangsLogProbabilitiesArePairsOfValueAndToken) {
       open_generate,
       R"({"text":"ab","return_logprob":true,"top_logprobs_num":1,"logprob_start_len":1})");
   GenerateUpdate u = update("x", 1, FinishReason::kLength);
-  u.logprobs = {{.chosen = {.token = 5, .bytes = "x", .logprob = -0.5},
-                 .top = {{.token = 6, .bytes = "y", .logprob = -0.25}}}};
-  u.prompt_logprobs = {
-      std::nullopt, TextLogprobs{.chosen = {.token = 97, .bytes = "a", .logprob = -2}, .top = {}}};
+  TextLogprobs& of_x = u.logprobs.emplace_back();
+  of_x.chosen = {.token = 5, .bytes = "x", .logprob = -0.5};
+  of_x.top.push_back({.token = 6, .bytes = "y", .logprob = -0.25});
+  u.prompt_logprobs.resize(2);
+  u.prompt_logprobs[1].emplace().chosen = {.token = 97, .bytes = "a", .logprob = -2};
   answer.add(0, u);
   const Json meta = Json::parse(answer.whole().body)["meta_info"];
   EXPECT_EQ(meta["output_token_logprobs"], Json::parse("[[-0.5,5,null]]"));

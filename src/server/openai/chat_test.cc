@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -219,10 +220,11 @@ TEST_F(ChatTest, LogProbabilitiesAreAskedForWithTwoFields) {
 
 TEST_F(ChatTest, EveryTokenOfTheTextHasItsLogProbability) {
   const auto with = [](GenerateUpdate u, const std::string& bytes) {
-    u.logprobs = {
-        {.chosen = {.token = 1, .bytes = bytes, .logprob = -0.5},
-         .top = {{.token = 2, .bytes = "x", .logprob = -0.25},
-                 {.token = 3, .bytes = "y", .logprob = -std::numeric_limits<double>::infinity()}}}};
+    TextLogprobs& position = u.logprobs.emplace_back();
+    position.chosen = {.token = 1, .bytes = bytes, .logprob = -0.5};
+    position.top.push_back({.token = 2, .bytes = "x", .logprob = -0.25});
+    position.top.push_back(
+        {.token = 3, .bytes = "y", .logprob = -std::numeric_limits<double>::infinity()});
     return u;
   };
   GenerateUpdate end = with(update("", 3, FinishReason::kStop), "</s>");

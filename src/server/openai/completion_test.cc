@@ -25,8 +25,9 @@ class CompletionTest : public testing_util::ApiFixture {
 };
 
 GenerateUpdate with_logprob(GenerateUpdate u, const std::string& bytes, double logprob) {
-  u.logprobs = {{.chosen = {.token = 1, .bytes = bytes, .logprob = logprob},
-                 .top = {{.token = 2, .bytes = "z", .logprob = -0.25}}}};
+  TextLogprobs& position = u.logprobs.emplace_back();
+  position.chosen = {.token = 1, .bytes = bytes, .logprob = logprob};
+  position.top.push_back({.token = 2, .bytes = "z", .logprob = -0.25});
   return u;
 }
 
@@ -105,9 +106,10 @@ TEST_F(CompletionTest, AnEchoHasTheLogProbabilitiesOfThePromptToo) {
   EXPECT_EQ(open(open_completion, body).request.sampling.prompt_logprobs, 1);
   Answer answer = this->answer(open_completion, body);
   GenerateUpdate u = with_logprob(update("x", 1, FinishReason::kLength), "x", -0.5);
-  u.prompt_logprobs = {std::nullopt,
-                       TextLogprobs{.chosen = {.token = 97, .bytes = "a", .logprob = -2},
-                                    .top = {{.token = 98, .bytes = "b", .logprob = -1}}}};
+  u.prompt_logprobs.resize(2);
+  TextLogprobs& of_a = u.prompt_logprobs[1].emplace();
+  of_a.chosen = {.token = 97, .bytes = "a", .logprob = -2};
+  of_a.top.push_back({.token = 98, .bytes = "b", .logprob = -1});
   answer.add(0, u);
   EXPECT_EQ(Json::parse(answer.whole().body)["choices"][0]["logprobs"],
             Json::parse(R"({"tokens":["<s>","a","x"],"token_logprobs":[null,-2.0,-0.5],
