@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socket
+import subprocess
 import threading
 import time
 from dataclasses import dataclass
@@ -114,6 +116,14 @@ def wait_idle(port: int, timeout_s: float = 10) -> None:
     wait_until(idle, timeout_s, "becoming idle")
     now = health(port)
     assert now["free_pages"] + now["cached_pages"] == now["total_pages"], now
+
+
+def port_in_log(process: subprocess.Popen) -> int:
+    """Reads the standard error of `minisgl serve` up to the line that names its URL."""
+    for line in process.stderr:
+        if found := re.search(r"https?://\S+:(\d+)/v1", line):
+            return int(found[1])
+    raise AssertionError(f"the server ended with status {process.wait()}")
 
 
 def in_parallel(calls: list) -> list:

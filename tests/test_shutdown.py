@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from http_tools import health, open_request, read_until, wait_until
+from http_tools import health, open_request, post, read_until, wait_until
 
 CHAT = "/v1/chat/completions"
 
@@ -47,14 +47,11 @@ def test_sigterm_lets_answers_end_and_refuses_new_ones(start_server):
         wait_until(lambda: health(server.port)["running"] == 2, 10, "starting")
         server.process.send_signal(signal.SIGTERM)
 
-        def refused() -> bool:
-            try:
-                socket.create_connection(("127.0.0.1", server.port)).close()
-            except ConnectionRefusedError:
-                return True
-            return False
-
-        wait_until(refused, 2, "refusing connections")
+        body = {"prompt": "hi", "max_tokens": 1}
+        wait_until(
+            lambda: post(server.port, "/v1/completions", body).status == 503,
+            2, "turning requests away",
+        )  # fmt: skip
         received += read_all(stream)
         assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         assert b'"finish_reason":"length"' in received

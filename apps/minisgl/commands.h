@@ -29,6 +29,9 @@ void add_model_flag(CLI::App& app, std::string& model);
 /// All that LlmOptions holds, --model included.
 void add_engine_flags(CLI::App& app, LlmOptions& options);
 
+/// Flags of mini-sglang that have nothing to choose from here, so that its command lines work.
+void add_upstream_flags(CLI::App& app);
+
 /// What LlmOptions says about chats: the template, its variables, special tokens in messages.
 void add_chat_flags(CLI::App& app, LlmOptions& options);
 

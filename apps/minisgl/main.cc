@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "minisgl/error.h"
 #include "minisgl/version.h"
+#include "settings.h"
 
 namespace {
 
@@ -69,6 +70,10 @@ int run(int argc, char** argv) {
   for (const Entry& entry : kCommands) {
     CLI::App* sub = app.add_subcommand(entry.name, entry.help);
     commands.emplace_back(sub, entry.add(*sub));
+    minisgl::app::add_config_flag(*sub);
+    sub->footer(
+        "Every flag can also be set in the environment, MINISGL_SOME_FLAG for --some-flag, and in\n"
+        "the file of --config.");
   }
   app.footer(
       "minisgl --model MODEL            serves it at http://127.0.0.1:1919/v1\n"
@@ -86,6 +91,12 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "minisgl: there is no command \"%s\" (see minisgl --help)\n",
                  args.front().c_str());
     return 2;
+  }
+  if (is_command(args.front())) {
+    const std::string name = args.front();
+    args.erase(args.begin());
+    args = minisgl::app::with_settings(*app.get_subcommand(name), std::move(args));
+    args.insert(args.begin(), name);
   }
   try {
     std::reverse(args.begin(), args.end());  // CLI11 takes its vector from the back

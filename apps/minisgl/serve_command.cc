@@ -1,5 +1,6 @@
 // serve: the HTTP server, until a signal.
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -7,19 +8,21 @@
 #include <csignal>
 #include <ctime>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include "base/log.h"
 #include "commands.h"
 #include "llm/local_generator.h"
 #include "minisgl/server.h"
+#include "server_options.h"
 
 namespace minisgl::app {
 namespace {
 
 struct Options {
   LlmOptions llm;
-  ServerOptions server;
+  ServerFlags flags;
 };
 
 /// SIGINT and SIGTERM, blocked for all threads that are made from now on, so that one thread can
@@ -57,14 +60,24 @@ void stop(Server& server, const sigset_t& signals, std::chrono::milliseconds dea
   stopping.join();
 }
 
+/// Where clients on this machine find the server.
+std::string url_of(const ServerOptions& options, std::uint16_t port) {
+  std::string host = options.host;
+  if (host == "0.0.0.0" || host == "::" || host == "[::]") host = "127.0.0.1";
+  if (host.find(':') != std::string::npos && !host.starts_with('[')) host = "[" + host + "]";
+  return fmt::format("{}://{}:{}", options.tls_certificate.empty() ? "http" : "https", host, port);
+}
+
 int serve(const Options& options) {
-  check_can_listen(options.server);  // loading a model may take long
+  if (options.flags.log_format == "json") log::set_format(log::Format::kJson);
+  const ServerOptions server_settings = server_options(options.flags);
+  check_can_listen(server_settings);  // loading a model may take long
   const sigset_t signals = block_signals();
   LocalGenerator generator(options.llm);
-  Server server(generator, options.server);
+  Server server(generator, server_settings);
   server.start();
-  const std::string host = options.server.host == "0.0.0.0" ? "127.0.0.1" : options.server.host;
-  log::info("Ready: {} is served at http://{}:{}/v1", generator.model_name(), host, server.port());
+  log::info("Ready: {} is served at {}/v1", generator.model_name(),
+            url_of(server_settings, server.port()));
   constexpr auto kPoll = std::chrono::milliseconds(200);
   std::string fault;
   bool signalled = false;
@@ -73,10 +86,9 @@ int serve(const Options& options) {
     fault = generator.fault();
   }
   if (signalled)
-    log::info(
-        "Stopping: running answers have {} s to end; a second signal cuts them off",
-        std::chrono::duration_cast<std::chrono::seconds>(options.server.stop_deadline).count());
-  stop(server, signals, options.server.stop_deadline);
+    log::info("Stopping: running answers have {} s to end; a second signal cuts them off",
+              std::chrono::duration<double>(server_settings.stop_deadline).count());
+  stop(server, signals, server_settings.stop_deadline);
   if (!fault.empty()) throw Error("the engine has failed: " + fault);
   log::info("Stopped");
   return 0;
@@ -86,22 +98,13 @@ int serve(const Options& options) {
 
 Command add_serve(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  ServerOptions& s = options->server;
-  app.add_option("--host", s.host, "Address to listen on; 0.0.0.0: every interface")
-      ->type_name("HOST")
-      ->capture_default_str();
-  app.add_option("--port", s.port, "Port to listen on; 0: any free one")
-      ->type_name("N")
-      ->capture_default_str();
   app.add_option("--served-model-name", options->llm.served_model_name,
                  "The model's id in the API; default: its file's name")
       ->type_name("NAME");
-  app.add_option("--metrics-prefix", s.metrics_prefix,
-                 "Begins the names of /metrics; vllm: suits dashboards made for vLLM")
-      ->type_name("TEXT")
-      ->capture_default_str();
+  add_server_flags(app, options->flags);
   add_engine_flags(app, options->llm);
   add_chat_flags(app, options->llm);
+  add_upstream_flags(app);
   return [options] { return serve(*options); };
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace minisgl {
 
@@ -18,20 +19,27 @@ struct ServerOptions {
   /// The model's id in replies and in /v1/models; empty: Generator::model_name().
   std::string served_name;
   std::string metrics_prefix = "minisgl:";  ///< begins every name of /metrics; vLLM's is "vllm:"
-  bool accept_any_model = false;  ///< answer requests for other models too, under served_name
+  std::vector<std::string> api_keys = {};   ///< without one, everybody may ask
+  /// Origins of web pages that may use the server, such as "https://chat.example.org"; "*": all.
+  std::vector<std::string> cors_origins = {};
+  std::string tls_certificate = {};  ///< PEM file with its chain; with tls_key: HTTPS
+  std::string tls_key = {};          ///< PEM file
+  bool accept_any_model = false;     ///< answer requests for other models too, under served_name
 
   std::size_t max_body_bytes = std::size_t{32} << 20;  ///< longer bodies get status 413
   std::size_t max_connections = 4096;                  ///< further ones get status 503
-  std::size_t max_requests = 4096;  ///< generating at once, queued included; further: status 503
+  std::size_t max_requests = 4096;  ///< generating at once, queued included; further: status 429
+  std::size_t max_queued = 2048;    ///< answers that wait for the engine; further: status 429
   /// What may wait for a client that does not read its stream (the kernel's socket buffers come on
   /// top); at the limit its request is aborted and the connection closed.
   std::size_t max_backlog_bytes = std::size_t{1} << 20;
   int num_workers = 2;  ///< threads that parse, render and tokenize
 
-  std::chrono::milliseconds idle_timeout{
-      120'000};  ///< for a request's headers, or its next body bytes
-  std::chrono::milliseconds write_timeout{60'000};  ///< without a byte accepted by the client
-  std::chrono::milliseconds stop_deadline{5'000};   ///< see Server::stop()
+  std::chrono::milliseconds idle_timeout{120'000};     ///< for a request, or its next body bytes
+  std::chrono::milliseconds header_timeout{30'000};    ///< for all headers, after their first byte
+  std::chrono::milliseconds request_timeout{600'000};  ///< for the whole body
+  std::chrono::milliseconds write_timeout{60'000};     ///< without a byte accepted by the client
+  std::chrono::milliseconds stop_deadline{5'000};      ///< see Server::stop()
 };
 
 /// Throws what Server and Server::start() would throw: so that a program knows before it loads a
@@ -55,9 +63,10 @@ class Server {
   /// The port that it listens on; 0 before start().
   std::uint16_t port() const;
 
-  /// Refuses new connections at once, lets running requests end for up to `deadline`, ends the rest
-  /// with an error (a last event in a stream, status 503 otherwise), and returns when all
-  /// connections are closed. A second call with a shorter deadline hastens the first.
+  /// Lets running requests end for up to `deadline`, ends the rest with an error (a last event in a
+  /// stream, status 503 otherwise), and returns when all connections are closed. Meanwhile new
+  /// requests get status 503, /health among them. A second call with a shorter deadline hastens the
+  /// first.
   void stop(std::chrono::milliseconds deadline);
   void stop();  ///< with ServerOptions::stop_deadline
 

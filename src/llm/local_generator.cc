@@ -158,16 +158,28 @@ LocalGenerator::LocalGenerator(const LlmOptions& options)
   }
   std::sort(eos_ids.begin(), eos_ids.end());
   eos_ids.erase(std::unique(eos_ids.begin(), eos_ids.end()), eos_ids.end());
-  scheduler_ = std::make_unique<Scheduler>(
-      *engine_,
-      SchedulerConfig{.prefill_budget_tokens = options.max_prefill_length,
-                      .prefix_cache = options.cache_type,
-                      .overlap = options.overlap,
-                      .eos_ids = std::move(eos_ids),
-                      .check_integrity = true},
-      [this](std::span<const TokenEvent> events) { deliver(events); });
+  start({.prefill_budget_tokens = options.max_prefill_length,
+         .prefix_cache = options.cache_type,
+         .overlap = options.overlap,
+         .eos_ids = std::move(eos_ids),
+         .check_integrity = true});
   log::info("Scheduler: prompts in steps of {} tokens, {} prefix cache, overlap {}",
             options.max_prefill_length, options.cache_type, options.overlap ? "on" : "off");
+}
+
+LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
+                               std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config)
+    : name_(std::move(name)),
+      tokenizer_(std::move(tokenizer)),
+      chat_renderer_(std::make_unique<ChatRenderer>(*tokenizer_, ChatOptions{})),
+      executor_(std::move(executor)) {
+  start(std::move(config));
+}
+
+void LocalGenerator::start(SchedulerConfig config) {
+  scheduler_ = std::make_unique<Scheduler>(
+      *executor_, std::move(config),
+      [this](std::span<const TokenEvent> events) { deliver(events); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -180,7 +192,9 @@ void LocalGenerator::load(const LlmOptions& options) {
   // The vocabulary is read while the weights are repacked.
   const std::filesystem::path path = hub::find_model(options.model);
   auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
-  engine_ = open_engine(options);
+  auto engine = open_engine(options);
+  engine_ = engine.get();
+  executor_ = std::move(engine);
   try {
     tokenizer_ = tokenizer.get();
   } catch (const Error& e) {
@@ -217,7 +231,7 @@ void LocalGenerator::run() {
 
 SchedulerStats LocalGenerator::stats() const {
   SchedulerStats stats = scheduler_->stats();
-  if (engine_->graphs() == nullptr) return stats;
+  if (engine_ == nullptr || engine_->graphs() == nullptr) return stats;
   const GraphStats graphs = engine_->graphs()->stats();
   stats.graph_rows = graphs.real_rows;
   stats.graph_padding_rows = graphs.padding_rows;

@@ -28,6 +28,9 @@ class LocalGenerator final : public Generator {
  public:
   /// Throws Error when the model cannot be loaded or does not fit. Logs what was chosen and why.
   explicit LocalGenerator(const LlmOptions& options);
+  /// With something in the engine's place, for measurements of everything around it.
+  LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
+                 std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config);
   ~LocalGenerator() override;
 
   RequestId submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) override;
@@ -46,10 +49,12 @@ class LocalGenerator final : public Generator {
     return tokenizer_ == nullptr ? "" : std::string(tokenizer_->token_bytes(id));
   }
   std::string model_name() const override { return name_; }
-  int max_seq_len() const override { return engine_->limits().max_seq_len; }
-  int vocab_size() const override { return engine_->limits().vocab_size; }
+  int max_seq_len() const override { return executor_->limits().max_seq_len; }
+  int vocab_size() const override { return executor_->limits().vocab_size; }
   SchedulerStats stats() const override;
-  EngineStats engine_stats() const override { return engine_->stats(); }
+  EngineStats engine_stats() const override {
+    return engine_ == nullptr ? EngineStats{} : engine_->stats();
+  }
   SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
   /// What the engine died of; "" while it lives. All requests have got an error by then.
@@ -70,6 +75,7 @@ class LocalGenerator final : public Generator {
   };
 
   void load(const LlmOptions& options);
+  void start(SchedulerConfig config);
   void deliver(std::span<const TokenEvent> events);
   static GenerateUpdate advance(Answer& answer, const TokenEvent& event);
   static std::string text_of(Answer& answer, const TokenEvent& event);
@@ -82,7 +88,8 @@ class LocalGenerator final : public Generator {
   mutable std::atomic<bool> warned_of_two_bos_ = false;
   std::unique_ptr<ChatRenderer> chat_renderer_;
   ChatDialect chat_dialect_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Executor> executor_;
+  Engine* engine_ = nullptr;  // the executor, if it is one
   std::unique_ptr<Scheduler> scheduler_;
 
   mutable std::mutex mutex_;                              // guards answers_, next_id_ and fault_

@@ -34,8 +34,12 @@ void Exchange::deliver(std::size_t choice, GenerateUpdate update) {
     backlog_bytes_ += update.text.size() + kFrameBytes;
     overflowed_ = backlog_bytes_ > options_.max_backlog_bytes;
   }
+  const bool is_last = update.finish != FinishReason::kNone;
   inbox_.emplace_back(choice, std::move(update));
-  if (inbox_.size() == 1 || overflowed_) notify_();
+  // A whole reply is written at its end: until then it is only kept from piling up here.
+  constexpr std::size_t kPile = 64;
+  const bool due = request_.stream ? inbox_.size() == 1 : is_last || inbox_.size() % kPile == 0;
+  if (due || overflowed_) notify_();
 }
 
 std::string Exchange::take() {

@@ -33,7 +33,8 @@ struct ExchangeOptions {
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   /// `notify` is called on the scheduler's thread when there is something to take() and nothing was
-  /// there before; it must be quick and must not call back.
+  /// there before (if the request is not streamed: at the end of each choice, and now and then
+  /// before); it must be quick and must not call back.
   Exchange(Generator& generator, Job job, ExchangeOptions options, std::function<void()> notify);
 
   /// Submits every choice. Throws what Generator::submit() threw; then nothing is left running.

@@ -2,14 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/http.hpp>
+#include <iterator>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "base/log.h"
@@ -23,88 +23,124 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kMaxHeaderBytes = 32 << 10;
 // Beyond so much pipelined input a running request's connection is not watched any more.
 constexpr std::size_t kMaxPipelinedBytes = std::size_t{1} << 20;
 constexpr std::size_t kReadBytes = 16 << 10;
+// An idle connection holds so much memory for what may come.
+constexpr std::size_t kFirstReadBytes = 1 << 10;
 // A close with unread input makes the kernel reset the connection, which may destroy the reply on
 // its way; so input is read and dropped for a while.
 constexpr std::chrono::milliseconds kDrainTime{2000};
 
-// In the access log: the client left before its reply was complete.
-constexpr int kClientGone = 499;
+template <class Message>
+std::string_view field(const Message& message, std::string_view name) {
+  const auto value = message[name];
+  return {value.data(), value.size()};
+}
 
-std::string chunk(std::string_view bytes) {
-  return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
+double seconds_since(Connection::Clock::time_point begin) {
+  return std::chrono::duration<double>(Connection::Clock::now() - begin).count();
 }
 
 }  // namespace
 
 struct Connection::Parser : http::request_parser<http::string_body> {};
 
-struct Connection::LogEntry {
-  int status = 0;
-  double seconds = 0;
-  Usage usage;  // if generated
-  bool generated = false;
-};
-
-Connection::Connection(asio::ip::tcp::socket socket, Routes& routes, asio::thread_pool& workers,
-                       const ServerOptions& options)
-    : socket_(std::move(socket)),
-      routes_(routes),
-      workers_(workers),
-      options_(options),
-      wake_(socket_.get_executor(), Clock::time_point::max()),
-      deadline_(socket_.get_executor()) {}
+Connection::Connection(ByteStream::Socket socket, ConnectionContext& context)
+    : stream_(std::move(socket), context.tls),
+      context_(context),
+      options_(context.options),
+      client_(stream_.peer_address()),
+      wake_(stream_.get_executor(), Clock::time_point::max()) {
+  error_code ignored;
+  stream_.socket().non_blocking(true, ignored);  // flush() tries to send before it waits
+}
 
 asio::awaitable<void> Connection::run() {
-  while (!gone_ && keep_alive_) {
-    Parser parser;
-    auto reading = read(parser);
-    const bool complete = co_await std::move(reading);
-    if (!complete) break;
-    serving_ = true;
-    const auto begin = Clock::now();
-    const HttpRequest request{.method = std::string(parser.get().method_string()),
-                              .target = std::string(parser.get().target()),
-                              .body = std::move(parser.get().body())};
-    http_version_ = parser.get().version();
-    is_head_ = request.method == "HEAD";
-    keep_alive_ = keep_alive_ && parser.get().keep_alive();
-    LogEntry done;
-    auto serving = serve(request, done);
+  auto shaking = shake_hands();
+  const bool secure = co_await std::move(shaking);
+  while (secure && !gone_ && fields_.keep_alive) {
+    auto serving = serve_next();
     co_await std::move(serving);
-    serving_ = false;
-    done.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    write_log(request, done);
   }
-  disarm();
+  auto leaving = say_goodbye();
+  co_await std::move(leaving);
   close();
 }
 
 asio::awaitable<void> Connection::refuse() {
-  keep_alive_ = false;
-  const HttpReply busy =
-      error_reply(503, "too many connections; try again later", "", "overloaded");
-  LogEntry done;
-  auto sending = send_reply(busy, done);
-  co_await std::move(sending);
-  auto draining = drain();
-  co_await std::move(draining);
+  auto shaking = shake_hands();
+  const bool secure = co_await std::move(shaking);
+  if (secure) {
+    HttpReply busy = error_reply(503, "too many connections; try again later", "", "overloaded");
+    busy.headers.emplace_back("Retry-After", "1");
+    auto refusing = refuse_request(std::move(busy));
+    co_await std::move(refusing);
+  }
   close();
 }
 
-void Connection::write_log(const HttpRequest& request, const LogEntry& done) const {
-  const auto level = request.target == "/health" ? log::Level::kDebug : log::Level::kInfo;
-  if (!log::enabled(level)) return;
-  const std::string tokens = done.generated ? fmt::format(" {}+{} tokens", done.usage.prompt_tokens,
-                                                          done.usage.completion_tokens)
-                                            : "";
-  log::write(level, fmt::format("{} {} {}{} {:.3f} s", request.method, request.target,
-                                gone_ ? kClientGone : done.status, tokens, done.seconds));
+// True for a connection without TLS.
+asio::awaitable<bool> Connection::shake_hands() {
+  if (!stream_.is_tls()) co_return true;
+  error_code error;
+  arm(options_.header_timeout);
+  auto shaking = stream_.async_handshake(asio::redirect_error(asio::use_awaitable, error));
+  co_await std::move(shaking);
+  disarm();
+  if (error) log::debug("no TLS with {}: {}", client_, error.message());
+  co_return !error && !gone_;
+}
+
+// Reads a request and answers it; closes the connection when there is none.
+asio::awaitable<void> Connection::serve_next() {
+  Parser parser;
+  auto reading = read(parser);
+  const bool complete = co_await std::move(reading);
+  disarm();
+  if (!complete) {
+    fields_.keep_alive = false;
+    co_return;
+  }
+  serving_ = true;
+  const HttpRequest request{.method = std::string(parser.get().method_string()),
+                            .target = std::string(parser.get().target()),
+                            .body = std::move(parser.get().body()),
+                            .arrival = Clock::now()};
+  arrival_ = request.arrival;
+  is_head_ = request.method == "HEAD";
+  fields_.keep_alive = fields_.keep_alive && parser.get().keep_alive();
+  const auto preflight =
+      context_.cors.preflight(request.method, field(parser.get(), "Origin"),
+                              field(parser.get(), "Access-Control-Request-Method"),
+                              field(parser.get(), "Access-Control-Request-Headers"));
+  if (preflight) {
+    fields_.extra_headers = *preflight;
+    auto sending = send_reply({.status = 204, .body = {}, .content_type = {}, .headers = {}});
+    co_await std::move(sending);
+  } else {
+    auto serving = serve(request);
+    co_await std::move(serving);
+  }
+  serving_ = false;
+  if (gone_) record_.status = kClientGone;
+  record_.seconds = seconds_since(arrival_);
+  write_access_log(record_);
+}
+
+// What the headers say about the reply.
+void Connection::begin_request(const Parser& parser) {
+  fields_.http_version = parser.get().version();
+  arrival_ = Clock::now();
+  record_ = {};
+  record_.client = client_;
+  record_.method = std::string(parser.get().method_string());
+  record_.path = loggable_path(std::string(parser.get().target()));
+  record_.request_id = request_id_or_new(field(parser.get(), "X-Request-Id"));
+  fields_.request_id = record_.request_id;
+  fields_.extra_headers = context_.cors.headers(field(parser.get(), "Origin"));
 }
 
 // False when the connection is to be closed.
@@ -112,50 +148,94 @@ asio::awaitable<bool> Connection::read(Parser& parser) {
   parser.header_limit(kMaxHeaderBytes);
   parser.body_limit(options_.max_body_bytes);
   error_code error;
-  arm(options_.idle_timeout);
-  auto reading_header = http::async_read_header(socket_, buffer_, parser,
+  if (buffer_.size() == 0) {
+    arm(options_.idle_timeout);
+    auto waiting = stream_.async_read_some(buffer_.prepare(kFirstReadBytes),
+                                           asio::redirect_error(asio::use_awaitable, error));
+    const std::size_t num_bytes = co_await std::move(waiting);
+    buffer_.commit(num_bytes);
+    if (error || gone_) co_return false;
+  }
+  arm(options_.header_timeout);
+  auto reading_header = http::async_read_header(stream_, buffer_, parser,
                                                 asio::redirect_error(asio::use_awaitable, error));
   co_await std::move(reading_header);
-  if (!error && !parser.is_done() &&
+  if (error) {
+    auto answering = answer_broken_request(error);
+    co_await std::move(answering);
+    co_return false;
+  }
+  begin_request(parser);
+  const bool is_preflight = parser.get().method() == http::verb::options;  // has no key
+  if (!is_preflight && context_.keys.guards(record_.path) &&
+      !context_.keys.accepts(field(parser.get(), "Authorization"),
+                             field(parser.get(), "x-api-key"))) {
+    auto refusing = refuse_request(unauthorized_reply());
+    co_await std::move(refusing);
+    co_return false;
+  }
+  auto reading_body = read_body(parser);
+  const bool complete = co_await std::move(reading_body);
+  co_return complete;
+}
+
+asio::awaitable<bool> Connection::read_body(Parser& parser) {
+  if (!parser.is_done() &&
       boost::beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     auto writing = write("HTTP/1.1 100 Continue\r\n\r\n");
-    const bool written = co_await std::move(writing);
-    if (!written) co_return false;
+    co_await std::move(writing);
   }
-  while (!error && !parser.is_done()) {
-    arm(options_.idle_timeout);
-    auto reading_body = http::async_read_some(socket_, buffer_, parser,
-                                              asio::redirect_error(asio::use_awaitable, error));
-    co_await std::move(reading_body);
+  const Clock::time_point end = Clock::now() + options_.request_timeout;
+  error_code error;
+  while (!error && !gone_ && !parser.is_done()) {
+    deadline_ = std::min(Clock::now() + options_.idle_timeout, end);
+    auto reading = http::async_read_some(stream_, buffer_, parser,
+                                         asio::redirect_error(asio::use_awaitable, error));
+    co_await std::move(reading);
   }
-  disarm();
-  if (!error) co_return true;
-  const error_code end = http::error::end_of_stream;
-  if (!gone_ && error != end && error.category() == end.category()) {
+  if (error) {
     auto answering = answer_broken_request(error);
     co_await std::move(answering);
   }
-  co_return false;
+  co_return !error && !gone_;
 }
 
 asio::awaitable<void> Connection::answer_broken_request(error_code error) {
+  const error_code end = http::error::end_of_stream;
+  if (gone_ || error == end || error.category() != end.category()) co_return;
   HttpReply reply = error_reply(400, "this is not an HTTP/1.1 request: " + error.message());
   if (error == http::error::body_limit)
     reply =
         error_reply(413, fmt::format("the body is longer than {} bytes", options_.max_body_bytes));
   if (error == http::error::header_limit)
     reply = error_reply(431, fmt::format("the headers are longer than {} bytes", kMaxHeaderBytes));
-  keep_alive_ = false;
+  if (record_.request_id.empty()) {  // the headers were not read
+    arrival_ = Clock::now();
+    record_.client = client_;
+    record_.method = "?";
+    record_.path = "?";
+    record_.request_id = request_id_or_new("");
+    fields_.request_id = record_.request_id;
+  }
+  auto refusing = refuse_request(std::move(reply));
+  co_await std::move(refusing);
+}
+
+// Answers a request that was not read to its end, and drops the rest.
+asio::awaitable<void> Connection::refuse_request(HttpReply reply) {
+  fields_.keep_alive = false;
   is_head_ = false;
-  LogEntry done;
-  auto sending = send_reply(reply, done);
+  auto sending = send_reply(std::move(reply));
   co_await std::move(sending);
-  log::info("a request that is not HTTP, or too long, got {}: {}", reply.status, error.message());
+  if (!record_.method.empty()) {
+    record_.seconds = seconds_since(arrival_);
+    write_access_log(record_);
+  }
   auto draining = drain();
   co_await std::move(draining);
 }
 
-asio::awaitable<void> Connection::serve(const HttpRequest& request, LogEntry& done) {
+asio::awaitable<void> Connection::serve(const HttpRequest& request) {
   // The client may go, and this coroutine with it, while a worker is busy: what they share is not
   // theirs. An answer that nobody collects is aborted by its destructor.
   struct Job {
@@ -164,54 +244,56 @@ asio::awaitable<void> Connection::serve(const HttpRequest& request, LogEntry& do
     bool done = false;  // seen by this thread only
   };
   const auto job = std::make_shared<Job>();
-  const auto executor = socket_.get_executor();
-  std::function<void()> notify = [weak = weak_from_this(), executor] {
-    asio::post(executor, [weak] {
-      if (const auto self = weak.lock()) self->on_update();
-    });
+  std::function<void()> notify = [weak = weak_from_this(), &mailbox = context_.mailbox] {
+    mailbox.push(weak);
   };
-  if (!Routes::is_slow(request)) {
-    job->outcome.emplace(routes_.handle(request, std::move(notify)));
+  if (context_.draining && request.target != "/metrics") {
+    fields_.keep_alive = false;
+    job->outcome.emplace(draining_reply(record_.path));
+  } else if (!Routes::is_slow(request)) {
+    job->outcome.emplace(context_.routes.handle(request, std::move(notify)));
   } else {
     want_watch_ = true;
     watch();
     job->request = request;
-    auto work = [job, weak = weak_from_this(), executor, &routes = routes_,
-                 notify = std::move(notify)]() mutable {
+    auto work = [job, weak = weak_from_this(), executor = stream_.get_executor(),
+                 &routes = context_.routes, notify = std::move(notify)]() mutable {
       job->outcome.emplace(routes.handle(job->request, std::move(notify)));
       asio::post(executor, [job = std::move(job), weak] {
         job->done = true;
         if (const auto self = weak.lock()) self->wake();
       });
     };
-    asio::post(workers_, std::move(work));
+    asio::post(context_.workers, std::move(work));
     while (!job->done && !gone_) {
       auto waiting = wait();
       co_await std::move(waiting);
     }
   }
-  if (gone_) {
-    // Nobody is left to answer.
-  } else if (auto* answer = std::get_if<RunningAnswer>(&*job->outcome)) {
-    auto answering = send_answer(*answer, done);
-    co_await std::move(answering);
-  } else {
-    auto sending = send_reply(std::get<HttpReply>(*job->outcome), done);
+  if (!gone_) {
+    auto sending = send_outcome(std::move(*job->outcome));
     co_await std::move(sending);
   }
   auto stopping = stop_watching();
   co_await std::move(stopping);
 }
 
-asio::awaitable<void> Connection::send_answer(RunningAnswer& answer, LogEntry& done) {
-  done.generated = true;
-  done.status = 200;
-  if (answer->answer().is_stream()) {
-    streaming_ = &*answer;
+asio::awaitable<void> Connection::send_outcome(Routes::Outcome outcome) {
+  if (auto* answer = std::get_if<RunningAnswer>(&outcome)) {
+    auto answering = send_answer(*answer);
+    co_await std::move(answering);
+  } else {
+    auto sending = send_reply(std::move(std::get<HttpReply>(outcome)));
+    co_await std::move(sending);
+  }
+}
+
+asio::awaitable<void> Connection::send_answer(RunningAnswer& answer) {
+  record_.generated = true;
+  record_.stream = answer->answer().is_stream();
+  if (record_.stream) {
     auto sending = send_events(*answer);
-    const bool complete = co_await std::move(sending);
-    streaming_ = nullptr;
-    if (!complete) gone_ = true;
+    co_await std::move(sending);
   } else {
     while (!answer->answer().finished() && !gone_) {
       if (ending_)
@@ -223,82 +305,115 @@ asio::awaitable<void> Connection::send_answer(RunningAnswer& answer, LogEntry& d
       co_await std::move(waiting);
     }
     if (!gone_) {
-      const HttpReply reply = answer->answer().whole();
-      auto sending = send_reply(reply, done);
+      auto sending = send_reply(answer->answer().whole());
       co_await std::move(sending);
     }
   }
-  done.usage = answer->answer().usage();
+  const Usage usage = answer->answer().usage();
+  record_.prompt_tokens = usage.prompt_tokens;
+  record_.cached_tokens = usage.cached_tokens;
+  record_.completion_tokens = usage.completion_tokens;
 }
 
-// True when the stream is complete.
-asio::awaitable<bool> Connection::send_events(Exchange& exchange) {
-  const bool chunked = http_version_ >= 11;
-  keep_alive_ = keep_alive_ && chunked;
-  std::string bytes = head(200, "text/event-stream; charset=utf-8", nullptr);
+// pump() does the work, called for every update; this waits for the end.
+asio::awaitable<void> Connection::send_events(Exchange& exchange) {
+  record_.status = 200;
+  fields_.keep_alive = fields_.keep_alive && fields_.http_version >= 11;
+  out_ = stream_head(fields_);
+  out_sent_ = 0;
+  all_taken_ = false;
+  streaming_ = &exchange;
+  pump();
+  while (!gone_ && !(all_taken_ && out_.empty())) {
+    auto waiting = wait();
+    co_await std::move(waiting);
+  }
+  streaming_ = nullptr;
+}
+
+// Moves events from the answer to the socket, as long as that takes them.
+void Connection::pump() {
   for (;;) {
-    auto writing = write(std::move(bytes));
-    const bool written = co_await std::move(writing);
-    if (!written || exchange.answer().finished()) co_return written;
-    std::string events;
-    while (events.empty()) {
-      if (gone_) co_return false;
-      events = ending_ ? exchange.fail(503, "the server is shutting down") : exchange.take();
-      if (!events.empty()) break;
-      auto waiting = wait();
-      co_await std::move(waiting);
+    flush();
+    if (gone_ || !out_.empty() || all_taken_ || streaming_ == nullptr) break;
+    const std::string events =
+        ending_ ? streaming_->fail(503, "the server is shutting down") : streaming_->take();
+    if (events.empty()) return;
+    if (record_.first_byte_seconds == 0) record_.first_byte_seconds = seconds_since(arrival_);
+    all_taken_ = streaming_->answer().finished();
+    if (fields_.http_version >= 11) {
+      fmt::format_to(std::back_inserter(out_), "{:x}\r\n", events.size());
+      out_.append(events).append(all_taken_ ? "\r\n0\r\n\r\n" : "\r\n");
+    } else {
+      out_ += events;
     }
-    bytes = chunked ? chunk(events) : std::move(events);
-    if (chunked && exchange.answer().finished()) bytes += "0\r\n\r\n";
   }
+  if (gone_ || (all_taken_ && out_.empty())) wake();
 }
 
-asio::awaitable<void> Connection::send_reply(const HttpReply& reply, LogEntry& done) {
-  done.status = reply.status;
-  std::string bytes = head(reply.status, reply.content_type, &reply);
+asio::awaitable<void> Connection::send_reply(HttpReply reply) {
+  record_.status = reply.status;
+  std::string bytes = reply_head(reply, fields_);
   if (!is_head_) bytes += reply.body;
+  record_.first_byte_seconds = seconds_since(arrival_);
   auto writing = write(std::move(bytes));
-  const bool written = co_await std::move(writing);
-  if (!written) gone_ = true;
+  co_await std::move(writing);
 }
 
-// `reply`: null for a stream.
-std::string Connection::head(int status, std::string_view content_type,
-                             const HttpReply* reply) const {
-  http::response_header<> header;
-  header.version(11);
-  header.result(static_cast<unsigned>(status));
-  header.set(http::field::server, "minisgl");
-  if (!content_type.empty()) header.set(http::field::content_type, content_type);
-  if (reply == nullptr) {
-    header.set(http::field::cache_control, "no-cache");
-    if (http_version_ >= 11) header.set(http::field::transfer_encoding, "chunked");
-  } else {
-    if (status != 204) header.set(http::field::content_length, std::to_string(reply->body.size()));
-    for (const auto& [name, value] : reply->headers) header.set(name, value);
+// Sets gone_ when the client took nothing for too long or has gone.
+asio::awaitable<void> Connection::write(std::string bytes) {
+  out_ = std::move(bytes);
+  out_sent_ = 0;
+  flush();
+  while (!gone_ && !out_.empty()) {
+    auto waiting = wait();
+    co_await std::move(waiting);
   }
-  if (!keep_alive_)
-    header.set(http::field::connection, "close");
-  else if (http_version_ < 11)
-    header.set(http::field::connection, "keep-alive");
-  std::ostringstream text;
-  text << header;
-  return text.str();
 }
 
-// False when the client took nothing for too long or has gone.
-asio::awaitable<bool> Connection::write(std::string bytes) {
-  std::size_t sent = 0;
-  error_code error;
-  while (!error && !gone_ && sent < bytes.size()) {
-    arm(options_.write_timeout);
-    auto writing = socket_.async_write_some(asio::buffer(bytes) + sent,
-                                            asio::redirect_error(asio::use_awaitable, error));
-    const std::size_t num_bytes = co_await std::move(writing);
-    sent += num_bytes;
+// Sends what the socket takes now; the rest goes on by itself.
+void Connection::flush() {
+  while (!out_.empty() && !writing_ && !gone_) {
+    if (stream_.is_tls()) {  // has buffers of its own, which a send that would block gets lost in
+      start_write();
+      return;
+    }
+    error_code error;
+    out_sent_ += stream_.socket().send(asio::buffer(out_) + out_sent_, 0, error);
+    if (error == asio::error::would_block || error == asio::error::try_again) {
+      start_write();
+    } else if (error) {
+      close();
+    } else if (out_sent_ == out_.size()) {
+      out_.clear();
+      out_sent_ = 0;
+    }
   }
+}
+
+void Connection::start_write() {
+  writing_ = true;
+  arm(options_.write_timeout);
+  auto on_written = [self = shared_from_this()](error_code error, std::size_t num_bytes) {
+    self->finish_write(error, num_bytes);
+  };
+  stream_.async_write_some(asio::buffer(out_) + out_sent_, std::move(on_written));
+}
+
+void Connection::finish_write(error_code error, std::size_t num_bytes) {
+  writing_ = false;
   disarm();
-  co_return !error && !gone_;
+  out_sent_ += num_bytes;
+  if (out_sent_ == out_.size()) {
+    out_.clear();
+    out_sent_ = 0;
+  }
+  if (error) close();
+  if (streaming_ != nullptr)
+    pump();
+  else
+    flush();
+  if (out_.empty()) wake();
 }
 
 // Returns after the next wake(). Nothing is missed as long as the caller looks at what it waits for
@@ -310,12 +425,16 @@ asio::awaitable<void> Connection::wait() {
 }
 
 void Connection::on_update() {
-  if (streaming_ != nullptr && streaming_->overflowed()) {
+  if (streaming_ == nullptr) {
+    wake();
+    return;
+  }
+  if (streaming_->overflowed()) {
     log::warning("a client does not read its stream: aborted with {} bytes waiting for it",
                  options_.max_backlog_bytes);
     close();  // a write is under way: only this ends it
   }
-  wake();
+  pump();
 }
 
 void Connection::watch() {
@@ -328,7 +447,7 @@ void Connection::watch() {
     self->watch();
     self->wake();
   };
-  socket_.async_read_some(buffer_.prepare(kReadBytes),
+  stream_.async_read_some(buffer_.prepare(kReadBytes),
                           asio::bind_cancellation_slot(stop_watch_.slot(), std::move(on_read)));
 }
 
@@ -341,49 +460,52 @@ asio::awaitable<void> Connection::stop_watching() {
   }
 }
 
-asio::awaitable<void> Connection::drain() {
-  error_code error;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+// A TLS client must not take the end of the connection for an attack.
+asio::awaitable<void> Connection::say_goodbye() {
+  if (!stream_.is_tls() || gone_) co_return;
   arm(kDrainTime);
-  buffer_.clear();
-  while (!error && !gone_) {
-    auto reading = socket_.async_read_some(buffer_.prepare(kReadBytes),
-                                           asio::redirect_error(asio::use_awaitable, error));
-    co_await std::move(reading);
-  }
+  error_code ignored;
+  auto leaving = stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
+  co_await std::move(leaving);
   disarm();
 }
 
-void Connection::arm(std::chrono::milliseconds timeout) {
-  deadline_.expires_after(timeout);
-  auto on_time = [weak = weak_from_this(), number = ++deadline_number_](error_code error) {
-    const auto self = weak.lock();
-    // The number: an expiry may be on its way already when disarm() is called.
-    if (!error && self && number == self->deadline_number_) self->close();
-  };
-  deadline_.async_wait(std::move(on_time));
+asio::awaitable<void> Connection::drain() {
+  auto leaving = say_goodbye();
+  co_await std::move(leaving);
+  error_code error;
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  arm(kDrainTime);
+  buffer_.clear();
+  while (!error && !gone_) {
+    auto reading = stream_.socket().async_read_some(
+        buffer_.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
+    co_await std::move(reading);
+  }
+  close();
 }
 
-void Connection::disarm() {
-  ++deadline_number_;
-  deadline_.cancel();
+void Connection::check_deadline(Clock::time_point now) {
+  if (now >= deadline_) close();
 }
 
 void Connection::close_when_idle() {
-  keep_alive_ = false;
+  fields_.keep_alive = false;
   if (!serving_) close();
 }
 
 void Connection::end_answer() {
   ending_ = true;
+  if (streaming_ != nullptr) pump();
   wake();
 }
 
 void Connection::close() {
   gone_ = true;
+  disarm();
   error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  socket_.close(ignored);
+  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  stream_.socket().close(ignored);
   wake();
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,11 +40,16 @@ class StatusError : public RequestError {
 };
 
 /// {"error":{"message","type","param","code"}} for a status of 400 or more; empty `param` and
-/// `code` become null. `type` is invalid_request_error below 500, unavailable_error for 503, else
-/// server_error. Bytes that are not UTF-8 become U+FFFD.
+/// `code` become null. `type` is rate_limit_error for 429, else invalid_request_error below 500,
+/// unavailable_error for 503, else server_error. Bytes that are not UTF-8 become U+FFFD.
 std::string error_json(int status, const std::string& message, const std::string& param = "",
                        const std::string& code = "");
 HttpReply error_reply(int status, const std::string& message, const std::string& param = "",
                       const std::string& code = "");
+
+/// 401, for a request without an API key.
+HttpReply unauthorized_reply();
+/// 503, for a request that comes while the server stops. /health says {"status":"draining"}.
+HttpReply draining_reply(std::string_view path);
 
 }  // namespace minisgl

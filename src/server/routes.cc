@@ -142,6 +142,7 @@ Routes::Routes(Generator& generator, const ServerOptions& options)
           .served_name = options.served_name.empty() ? generator.model_name() : options.served_name,
           .accept_any_model = options.accept_any_model},
       max_requests_(options.max_requests),
+      max_queued_(static_cast<std::int64_t>(options.max_queued)),
       max_backlog_bytes_(options.max_backlog_bytes),
       metrics_prefix_(options.metrics_prefix),
       started_(seconds_since_1970()),
@@ -163,7 +164,9 @@ Routes::Outcome Routes::handle(const HttpRequest& request, std::function<void()>
   try {
     return dispatch(request, std::move(notify));
   } catch (const StatusError& e) {
-    return failure(request, e.status(), e);
+    HttpReply reply = failure(request, e.status(), e);
+    if (e.status() == 429) reply.headers.emplace_back("Retry-After", "1");
+    return reply;
   } catch (const RequestError& e) {
     return failure(request, 400, e);
   } catch (const std::exception& e) {
@@ -211,8 +214,11 @@ Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
   // The slot is taken before the costly part: the limit also bounds what waits for a worker.
   const std::shared_ptr<void> slot(nullptr, [count = num_running_](void*) { --*count; });
   if (++*num_running_ > max_requests_)
-    throw StatusError(503,
+    throw StatusError(429,
                       fmt::format("{} requests are being served; try again later", max_requests_),
+                      "", "overloaded");
+  if (const std::int64_t waiting = generator_.stats().waiting; waiting >= max_queued_)
+    throw StatusError(429, fmt::format("{} answers wait for their turn; try again later", waiting),
                       "", "overloaded");
   auto exchange = std::make_shared<Exchange>(
       generator_, open(request.body, context()),

@@ -59,6 +59,7 @@ class Routes {
   Generator& generator_;
   const RequestRules rules_;
   const std::size_t max_requests_;
+  const std::int64_t max_queued_;
   const std::size_t max_backlog_bytes_;
   const std::string metrics_prefix_;
   const std::int64_t started_;  // seconds since 1970

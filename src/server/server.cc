@@ -10,6 +10,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -24,8 +25,11 @@
 #include "base/log.h"
 #include "metrics/exposition.h"
 #include "minisgl/error.h"
+#include "server/access_control.h"
 #include "server/http_connection.h"
+#include "server/mailbox.h"
 #include "server/routes.h"
+#include "server/tls.h"
 
 namespace minisgl {
 namespace {
@@ -62,15 +66,33 @@ const ServerOptions& checked(const ServerOptions& options) {
         fmt::format("--metrics-prefix is \"{}\": a name has letters, digits, \"_\" and \":\", "
                     "and no digit first",
                     options.metrics_prefix));
+  if (options.tls_certificate.empty() != options.tls_key.empty())
+    throw Error("TLS needs both --tls-cert and --tls-key");
   return options;
+}
+
+/// Null without a certificate.
+std::unique_ptr<asio::ssl::context> tls_context(const ServerOptions& options) {
+  if (options.tls_certificate.empty()) return nullptr;
+  return make_tls_context(options.tls_certificate, options.tls_key);
+}
+
+/// How often deadlines are looked at: a small part of the shortest.
+milliseconds sweep_period(const ServerOptions& options) {
+  const milliseconds shortest = std::min({options.idle_timeout, options.header_timeout,
+                                          options.request_timeout, options.write_timeout});
+  return std::clamp(shortest / 8, milliseconds(5), milliseconds(250));
 }
 
 /// Listens where `options` says.
 tcp::acceptor open_acceptor(asio::io_context& io, const ServerOptions& options) {
   error_code error;
   tcp::resolver resolver(io);
+  const bool in_brackets = options.host.starts_with('[') && options.host.ends_with(']');
+  const std::string host =
+      in_brackets ? options.host.substr(1, options.host.size() - 2) : options.host;
   const auto found =
-      resolver.resolve(options.host, std::to_string(options.port),
+      resolver.resolve(host, std::to_string(options.port),
                        tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || found.empty())
     throw Error(
@@ -81,6 +103,9 @@ tcp::acceptor open_acceptor(asio::io_context& io, const ServerOptions& options) 
   tcp::acceptor acceptor(io);
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  // "::" is every interface, those of IPv4 included.
+  if (!error && endpoint.address().is_v6())
+    acceptor.set_option(asio::ip::v6_only(!endpoint.address().is_unspecified()), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) cannot_listen(options, error);
@@ -108,7 +133,11 @@ class SignalsBlocked {
 class Server::Impl {
  public:
   Impl(Generator& generator, ServerOptions options)
-      : options_(checked(options)), routes_(generator, options_) {}
+      : options_(checked(options)),
+        keys_(options_.api_keys),
+        cors_(options_.cors_origins),
+        tls_(tls_context(options_)),
+        routes_(generator, options_) {}
   ~Impl() { stop(milliseconds(0)); }
 
   void start();
@@ -120,21 +149,30 @@ class Server::Impl {
   void listen();
   void run();
   asio::awaitable<void> accept();
+  asio::awaitable<void> sweep();
   void adopt(tcp::socket socket);
   void begin_stop(milliseconds deadline);
+  void finish_if_drained();
+  void stop_accepting();
   void end_answers();
   void close_all();
 
   const ServerOptions options_;
+  const ApiKeys keys_;
+  const CorsPolicy cors_;
+  const std::unique_ptr<asio::ssl::context> tls_;
   Routes routes_;
   // Destroyed in reverse: the workers first, they post to io_.
   asio::io_context io_{1};
   tcp::acceptor acceptor_{io_};
   asio::steady_timer accept_pause_{io_};
   asio::steady_timer stop_timer_{io_};
+  asio::steady_timer sweep_timer_{io_};
+  Mailbox mailbox_{io_};
+  std::optional<ConnectionContext> context_;           // I/O thread
   std::set<std::shared_ptr<Connection>> connections_;  // I/O thread
   std::size_t num_refused_ = 0;                        // I/O thread
-  bool stopping_ = false;                              // I/O thread
+  bool finished_ = false;                              // I/O thread: nothing begins any more
   std::atomic<std::uint16_t> port_{0};
   std::optional<asio::thread_pool> workers_;
   std::mutex thread_mutex_;  // guards thread_
@@ -144,6 +182,9 @@ class Server::Impl {
 void check_can_listen(const ServerOptions& options) {
   asio::io_context io;
   open_acceptor(io, checked(options));
+  tls_context(options);
+  const ApiKeys keys(options.api_keys);
+  const CorsPolicy cors(options.cors_origins);
 }
 
 void Server::Impl::start() {
@@ -152,7 +193,15 @@ void Server::Impl::start() {
   listen();
   const SignalsBlocked blocked;
   workers_.emplace(static_cast<std::size_t>(std::max(1, options_.num_workers)));
+  context_.emplace(ConnectionContext{.routes = routes_,
+                                     .workers = *workers_,
+                                     .options = options_,
+                                     .keys = keys_,
+                                     .cors = cors_,
+                                     .mailbox = mailbox_,
+                                     .tls = tls_.get()});
   asio::co_spawn(io_, accept(), asio::detached);
+  asio::co_spawn(io_, sweep(), asio::detached);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -192,19 +241,32 @@ asio::awaitable<void> Server::Impl::accept() {
   }
 }
 
+// One timer for the deadlines of all connections: setting one is then a mere assignment.
+asio::awaitable<void> Server::Impl::sweep() {
+  const milliseconds period = sweep_period(options_);
+  while (!finished_) {
+    error_code ignored;
+    sweep_timer_.expires_after(period);
+    auto pausing = sweep_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    co_await std::move(pausing);
+    const auto now = Connection::Clock::now();
+    for (const auto& connection : connections_) connection->check_deadline(now);
+  }
+}
+
 void Server::Impl::adopt(tcp::socket socket) {
   error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);  // a token must not wait for the next
   const bool refused = connections_.size() - num_refused_ >= options_.max_connections;
-  if (stopping_ || (refused && num_refused_ >= kMaxRefused)) return;
-  auto connection = std::make_shared<Connection>(std::move(socket), routes_, *workers_, options_);
+  if (finished_ || (refused && num_refused_ >= kMaxRefused)) return;
+  auto connection = std::make_shared<Connection>(std::move(socket), *context_);
   connections_.insert(connection);
   num_refused_ += refused ? 1 : 0;
   auto on_end = [this, connection, refused](const std::exception_ptr& failure) {
     connection->close();
     connections_.erase(connection);
     num_refused_ -= refused ? 1 : 0;
-    if (stopping_ && connections_.empty()) stop_timer_.cancel();
+    if (context_->draining) finish_if_drained();
     if (failure) std::rethrow_exception(failure);
   };
   asio::co_spawn(io_, refused ? connection->refuse() : connection->run(), std::move(on_end));
@@ -219,12 +281,10 @@ void Server::Impl::stop(milliseconds deadline) {
 }
 
 void Server::Impl::begin_stop(milliseconds deadline) {
-  error_code ignored;
-  acceptor_.close(ignored);
-  accept_pause_.cancel();
-  const bool is_first = !std::exchange(stopping_, true);
+  const bool is_first = !std::exchange(context_->draining, true);
   for (const auto& connection : connections_) connection->close_when_idle();
-  if (connections_.empty()) return;
+  finish_if_drained();
+  if (finished_) return;
   const auto time = std::chrono::steady_clock::now() + deadline;
   if (!is_first && stop_timer_.expiry() <= time) return;
   stop_timer_.expires_at(time);
@@ -233,7 +293,26 @@ void Server::Impl::begin_stop(milliseconds deadline) {
   });
 }
 
+// Until then the server tells those who ask that it is stopping.
+void Server::Impl::finish_if_drained() {
+  const bool serving = std::any_of(connections_.begin(), connections_.end(),
+                                   [](const auto& c) { return c->is_serving(); });
+  if (serving) return;
+  stop_accepting();
+  close_all();
+  if (connections_.empty()) stop_timer_.cancel();
+}
+
+void Server::Impl::stop_accepting() {
+  if (std::exchange(finished_, true)) return;
+  error_code ignored;
+  acceptor_.close(ignored);
+  accept_pause_.cancel();
+  sweep_timer_.cancel();
+}
+
 void Server::Impl::end_answers() {
+  stop_accepting();
   // The last connection may have ended after the timer expired and before this call.
   if (connections_.empty()) return;
   for (const auto& connection : connections_) connection->end_answer();

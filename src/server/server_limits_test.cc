@@ -145,7 +145,8 @@ TEST_F(ServerLimitsTest, ConnectionsAndRequestsOverTheLimitAreToldSo) {
   ASSERT_TRUE(generator_->wait_for_live(1));
   Client second(server_->port()), third(server_->port());
   const Reply busy = second.ask(Client::post("/v1/chat/completions", chat(1, false)));
-  EXPECT_EQ(busy.status, 503);
+  EXPECT_EQ(busy.status, 429);
+  EXPECT_TRUE(busy.has_header("Retry-After: 1"));
   EXPECT_EQ(busy.json()["error"]["code"], "overloaded");
   ASSERT_EQ(third.ask(Client::get("/v1")).status, 200);
   const Reply refused = ask(Client::get("/v1"));
@@ -180,12 +181,14 @@ TEST_F(ServerLimitsTest, StopLetsRunningRequestsEnd) {
   const std::uint16_t port = server_->port();
   std::thread stopping([&] { server_->stop(); });
   EXPECT_TRUE(idle.at_end()) << "idle connections are closed at once";
-  EXPECT_FALSE(Client(port).connected()) << "new ones are refused";
+  EXPECT_EQ(Client(port).ask(Client::post("/v1/chat/completions", chat(1, false))).status, 503)
+      << "new ones are turned away";
   EXPECT_EQ(streamed_text(stream.read_reply().body), expected_text(60));
   const Reply reply = whole.read_reply();
   EXPECT_EQ(reply.json()["choices"][0]["message"]["content"], expected_text(60));
   EXPECT_TRUE(reply.has_header("Connection: close"));
   stopping.join();
+  EXPECT_FALSE(Client(port).connected());
   EXPECT_EQ(generator_->num_aborted(), 0);
 }
 
