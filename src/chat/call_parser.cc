@@ -98,9 +98,10 @@ class HermesCalls final : public CallParser {
     held_ += c;
     const std::string_view text = without_leading_space(held_);
     if (kEnd.starts_with(text) && text != kEnd) return;
+    const bool at_end = text == kEnd;
     const std::string rest = std::exchange(held_, {});
     state_ = State::kContent;
-    if (text == kEnd) return;
+    if (at_end) return;
     for (const char r : rest) push(r, pieces);
   }
 

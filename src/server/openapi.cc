@@ -127,7 +127,7 @@ const std::string& openapi_json() {
  },
  "components": {
   "responses": {
-   "Error": {"description": "400: a bad field, broken JSON; 404: another model; 413: too long; 500: the engine failed; 503: too many requests, or the server is stopping.",
+   "Error": {"description": "400: a bad field, broken JSON; 404: another model; 413: too long; 429: too many requests; 500: the engine failed; 503: the server is stopping.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}},
    "AnthropicError": {"description": "The same in Anthropic's form.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/AnthropicError"}}}}

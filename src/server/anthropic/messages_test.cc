@@ -172,7 +172,8 @@ TEST_F(MessagesTest, ThinkingTextAndCallsAreBlocks) {
 TEST_F(MessagesTest, AStreamHasItsEventsInOrder) {
   use({.dialect = {.calls = CallSyntax::kHermes}});
   Answer answer = this->answer(open_messages, body(kTool + R"(,"stream":true)"));
-  std::string bytes = answer.add(0, update("o", 1)) + answer.add(0, update("k", 2));
+  std::string bytes = answer.add(0, update("o", 1));
+  bytes += answer.add(0, update("k", 2));
   bytes += answer.add(0, update("<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":", 3));
   bytes += answer.add(0, update("1}}</tool_call>", 4));
   bytes += answer.add(0, update("", 5, FinishReason::kStop));

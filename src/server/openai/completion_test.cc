@@ -69,7 +69,7 @@ TEST_F(CompletionTest, BestOfIsAtLeastNAndNotForStreams) {
 }
 
 TEST_F(CompletionTest, AnEchoBeginsWithThePrompt) {
-  Answer answer = this->answer(open_completion, R"({"prompt":["ab",[99,100]],"echo":true})");
+  Answer answer = this->answer(open_completion, R"({"prompt":[[97,98],[99,100]],"echo":true})");
   answer.add(0, update("x", 1, FinishReason::kStop));
   answer.add(1, update("", 0, FinishReason::kLength));
   const Json choices = Json::parse(answer.whole().body)["choices"];

@@ -122,7 +122,8 @@ TEST_F(ResponsesTest, AStreamHasItsEventsInOrder) {
   Answer answer = this->answer(open_response, body(kTool + R"(,"stream":true)"));
   GenerateUpdate thought = update("<think>hm</think>", 1);
   thought.tokens = {1, 2};
-  std::string bytes = answer.add(0, thought) + answer.add(0, update("ok", 3));
+  std::string bytes = answer.add(0, thought);
+  bytes += answer.add(0, update("ok", 3));
   bytes += answer.add(0, update("<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":", 4));
   bytes += answer.add(0, update("1}}</tool_call>", 5));
   bytes += answer.add(0, update("", 6, FinishReason::kStop));
