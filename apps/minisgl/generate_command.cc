@@ -46,6 +46,20 @@ void print(std::string_view text) {
   std::fflush(stdout);
 }
 
+/// JSON has no infinity.
+double finite(double logprob) { return std::max(logprob, -9999.0); }
+
+Json to_json(const TextLogprobs& position) {
+  const auto convert = [](const TextLogprob& entry) {
+    return Json{
+        {"token_id", entry.token}, {"token", entry.bytes}, {"logprob", finite(entry.logprob)}};
+  };
+  Json result = convert(position.chosen);
+  result["top_logprobs"] = Json::array();
+  for (const TextLogprob& entry : position.top) result["top_logprobs"].push_back(convert(entry));
+  return result;
+}
+
 std::string to_json_line(std::size_t index, const Completion& c) {
   Json line = {{"index", index},
                {"text", c.text},
@@ -57,6 +71,18 @@ std::string to_json_line(std::size_t index, const Completion& c) {
                  {"total_tokens", c.prompt_tokens + c.completion_tokens},
                  {"prompt_tokens_details", {{"cached_tokens", c.cached_tokens}}}}}};
   if (!c.error.empty()) line["error"] = c.error;
+  if (const auto* text = std::get_if<std::string>(&c.stop_reason)) line["stop_reason"] = *text;
+  if (const auto* id = std::get_if<std::int32_t>(&c.stop_reason)) line["stop_reason"] = *id;
+  if (!c.logprobs.empty()) {
+    line["cumulative_logprob"] = finite(c.cumulative_logprob);
+    line["logprobs"] = Json::array();
+    for (const TextLogprobs& position : c.logprobs) line["logprobs"].push_back(to_json(position));
+  }
+  if (!c.prompt_logprobs.empty()) {
+    line["prompt_logprobs"] = Json::array();
+    for (const auto& position : c.prompt_logprobs)
+      line["prompt_logprobs"].push_back(position ? to_json(*position) : Json());
+  }
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -164,14 +190,8 @@ int generate_one(const Options& options) {
   generator.submit(std::move(request), [&](GenerateUpdate update) {
     if (!options.json) print(update.text);
     const std::lock_guard lock(mutex);
-    whole.text += update.text;
-    whole.token_ids.insert(whole.token_ids.end(), update.tokens.begin(), update.tokens.end());
-    whole.prompt_tokens = update.prompt_tokens;
-    whole.cached_tokens = update.cached_tokens;
-    whole.completion_tokens = update.completion_tokens;
-    whole.finish_reason = to_string(update.finish);
-    whole.error = update.error;
     done = update.finish != FinishReason::kNone;
+    add_update(std::move(update), whole);
     if (done) ended.notify_all();
   });
   std::unique_lock lock(mutex);
@@ -218,6 +238,19 @@ Command add_generate(CLI::App& app) {
     if (top_p->count() > 0) params.top_p = s.top_p;
     if (min_p->count() > 0) params.min_p = s.min_p;
   };
+  number("--presence-penalty", s.presence_penalty, "Off the logit of a token the answer has");
+  number("--frequency-penalty", s.frequency_penalty,
+         "The same, for each time that the answer has it");
+  number("--repetition-penalty", s.repetition_penalty,
+         "Divides the logit of a token that prompt or answer have");
+  number("--min-tokens", s.min_tokens, "Length of an answer at least");
+  app.add_option("--logprobs", s.num_logprobs,
+                 "With --json: log-probabilities, and of so many of the most likely tokens")
+      ->type_name("N")
+      ->group("Sampling");
+  app.add_option("--prompt-logprobs", s.prompt_logprobs, "The same for the prompt")
+      ->type_name("N")
+      ->group("Sampling");
   app.add_option("--seed", options->seed, "Repeatable draws")->type_name("N")->group("Sampling");
   app.add_flag("--ignore-eos", s.ignore_eos, "Go on after an end-of-sequence token")
       ->group("Sampling");

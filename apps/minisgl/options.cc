@@ -94,7 +94,9 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
           ->capture_default_str(),
       one_of(app.add_option("--cache-type,--cache", o.cache_type, "Prefix cache: radix, naive"),
              prefix_cache_names()),
-      count(app.add_option("--page-size", o.page_size, "Tokens of a KV page"), false),
+      count(app.add_option("--page-size", o.page_size,
+                           "Tokens of a KV page; 0: 1 on a CPU, 64 on a GPU"),
+            true),
       count(app.add_option("--num-pages", o.num_pages,
                            "Pages of the KV cache; 0: from the available memory"),
             true),
@@ -109,9 +111,11 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       count(app.add_option("--max-seq-len-override", o.max_seq_len,
                            "Tokens of prompt and answer together; 0: the model's context"),
             true),
-      count(app.add_option("--max-prefill-length,--max-extend-length", o.max_prefill_length,
-                           "Prompt tokens of one step; longer prompts are chunked"),
-            false),
+      count(
+          app.add_option("--max-prefill-length,--max-extend-length", o.max_prefill_length,
+                         "Prompt tokens of one step, longer prompts are chunked; 0: 256 on a CPU, "
+                         "8192 on a GPU"),
+          true),
       app.add_flag_callback(
           "--no-overlap", [&o] { o.overlap = false; },
           "Plan a step only when the one before it is done"),

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "minisgl/error.h"
@@ -32,13 +34,14 @@ struct LlmOptions {
   std::string simd = "auto";  ///< "plain", "avx2", "avx512"
   std::string attention_backend = "auto";
   std::string cache_type = "radix";  ///< prefix cache: "radix" or "naive"
-  std::int32_t page_size = 1;        ///< tokens of a KV page
+  std::int32_t page_size = 0;        ///< tokens of a KV page; 0: 1 on a CPU, 64 on a GPU
   std::int32_t num_pages = 0;        ///< 0: from the available memory
   double memory_ratio = 0.5;         ///< share of the available memory for the KV cache
   std::int32_t max_running_requests = 256;
   std::int32_t max_seq_len = 0;  ///< prompt and answer together; 0: as the model was trained
-  std::int32_t max_prefill_length = 256;  ///< prompt tokens computed in one step
-  bool overlap = true;                    ///< plan a step while the one before it runs
+  /// Prompt tokens computed in one step; 0: 256 on a CPU, 8192 on a GPU.
+  std::int32_t max_prefill_length = 0;
+  bool overlap = true;  ///< plan a step while the one before it runs
   /// Requests of the largest graph; 0: no graphs. -1: by the free memory on a GPU, none on a CPU.
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< these instead, if there are any
@@ -60,6 +63,25 @@ struct LlmOptions {
   std::string reasoning_parser = "auto";
 };
 
+/// A token with its log-probability under the model's own distribution: before temperature,
+/// penalties, biases and filters.
+struct TextLogprob {
+  std::int32_t token = -1;
+  /// What the token stands for, which may be part of a character; a special token's text. Empty if
+  /// the model's vocabulary has none for it, or there is no tokenizer.
+  std::string bytes = {};
+  double logprob = 0;  ///< -inf for a token that the model holds to be impossible
+};
+
+/// At one position of an answer or a prompt.
+struct TextLogprobs {
+  TextLogprob chosen = {};
+  std::vector<TextLogprob> top = {};  ///< the most likely, in falling order
+};
+
+/// The stop text that was found, or the token that ended an answer; neither when something else did.
+using StopReason = std::variant<std::monostate, std::string, std::int32_t>;
+
 /// One answer.
 struct Completion {
   std::string text = {};
@@ -69,6 +91,12 @@ struct Completion {
   int cached_tokens = 0;      ///< prompt tokens that came from the prefix cache
   int completion_tokens = 0;  ///< as many as token_ids
   std::string error = {};     ///< why, for "error"
+  StopReason stop_reason = {};
+  /// One for each of token_ids, if num_logprobs asked for it, and their sum.
+  std::vector<TextLogprobs> logprobs = {};
+  double cumulative_logprob = 0;
+  /// One for each token of the prompt, if prompt_logprobs asked for it; the first has none.
+  std::vector<std::optional<TextLogprobs>> prompt_logprobs = {};
 };
 
 /// A prompt: text, or token ids if there are any.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "core/batch.h"
 #include "tensor/arena.h"
@@ -19,6 +20,15 @@ enum class Compute : std::uint8_t {
   kBf16,   ///< what enters a product with weights is rounded to bf16, and so is the KV cache
 };
 
+/// Tokens of a step whose logits are looked at and not kept, besides inputs.logit_rows: a prompt's.
+struct ScoredTokens {
+  TensorView rows;    ///< [N] i32: which tokens of the step
+  TensorView logits;  ///< [slice, vocab] f32: room for so many at a time
+  /// Called for one slice after the other, with the logits of rows [begin, begin + n), which the
+  /// stream will have made by then: what it enqueues comes after them and before the next slice.
+  std::function<void(std::int64_t begin, TensorView logits)> take;
+};
+
 /// `inputs` and `metadata` are pointers (never null while a step runs) because a replay points them
 /// at what was captured.
 struct ForwardContext {
@@ -31,6 +41,7 @@ struct ForwardContext {
   Compute compute = Compute::kExact;
   /// Type of what layers pass on to each other; the residual stream and logits are f32 always.
   DType activations = DType::kF32;
+  const ScoredTokens* scored = nullptr;
 };
 
 }  // namespace minisgl

@@ -103,6 +103,7 @@ struct Engine::Slot {
   Tensor host_tokens, device_tokens;
   std::unique_ptr<Event> done;
   bool in_flight = false;
+  bool sampled = false;
   StepWork work;  // of the step in this slot
   StepMeter::Clock::time_point launched;
 };
@@ -174,6 +175,8 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                                       .kv = kv_pool_->view(),
                                                       .compute = config_.compute,
                                                       .activations = activation_type(config_)});
+  sampler_ = std::make_unique<Sampler>(
+      SamplerConfig{.num_slots = kSlots, .vocab_size = limits_.vocab_size}, *stream_, *scratch_);
   capture_graphs();
   work_model_ = std::make_unique<StepWorkModel>(m, config_.device.is_cpu() ? m.dtype : DType::kBF16,
                                                 kv_type(config_));
@@ -263,6 +266,7 @@ void Engine::launch(Batch& batch) {
   Slot& slot = *slots_[next_slot_];
   check(!slot.in_flight, "a step was launched while ", kSlots, " were in flight");
   slot.in_flight = true;
+  slot.sampled = false;
   slot.work = work_model_->estimate(batch);
   slot.launched = StepMeter::Clock::now();
   batch.slot = next_slot_;
@@ -270,7 +274,17 @@ void Engine::launch(Batch& batch) {
   stage(batch, slot);
   batch.attention = attention_->prepare_metadata(batch, *stream_);
   forward(batch, slot);
-  sample(batch, slot);
+  if (batch.sampling_waits) {
+    stream_->record(*slot.done);  // for a collect() after a fault
+  } else {
+    draw(batch, slot);
+  }
+}
+
+void Engine::sample(Batch& batch) {
+  check(batch.slot >= 0 && batch.sampling_waits && !slots_[batch.slot]->sampled,
+        "sample() of a step that was not launched, or that was sampled");
+  draw(batch, *slots_[batch.slot]);
 }
 
 /// Turns the rows into the arrays that kernels read and starts their upload.
@@ -316,7 +330,8 @@ void Engine::stage(Batch& batch, Slot& slot) {
 }
 
 void Engine::forward(Batch& batch, Slot& slot) {
-  stream_->submit([this, &batch, arrays = slot.arrays] {
+  const ScoredTokens* scored = sampler_->score(batch, batch.slot);
+  stream_->submit([this, &batch, scored, arrays = slot.arrays] {
     // Decode rows come first, one token each: what was drawn for them is on the device only.
     if (batch.num_decode > 0)
       kernels::gather(last_tokens_, arrays.decode_rows,
@@ -326,10 +341,13 @@ void Engine::forward(Batch& batch, Slot& slot) {
     if (graphs_ != nullptr && graphs_->can_use(batch)) {
       logits = graphs_->replay(batch);
     } else {
+      context_->scored = scored;
       model_->forward(*context_, logits);
+      context_->scored = nullptr;
     }
     if (config_.on_logits) show_logits(batch, logits);
   });
+  sampler_->read_scores(batch, batch.slot);
 }
 
 void Engine::show_logits(const Batch& batch, TensorView logits) {
@@ -342,19 +360,17 @@ void Engine::show_logits(const Batch& batch, TensorView logits) {
   config_.on_logits(batch, copy);
 }
 
-void Engine::sample(Batch& batch, Slot& slot) {
+void Engine::draw(Batch& batch, Slot& slot) {
+  slot.sampled = true;
   const auto samples = static_cast<std::int64_t>(batch.samples.size());
   if (samples > 0) {
     const TensorView tokens = slot.device_tokens.view().slice(0, samples);
-    stream_->submit([this, samples, tokens, arrays = slot.arrays] {
-      const ScratchScope scope(*scratch_);
-      const TensorView workspace = scratch_->alloc(
-          {kernels::sampling_workspace_bytes(samples, limits_.vocab_size, config_.device)},
-          DType::kU8);
-      kernels::sample(logits_.view().slice(0, samples), arrays.sampling, tokens, workspace,
-                      *stream_);
-      kernels::scatter(tokens, arrays.sample_rows, last_tokens_, *stream_);
-    });
+    sampler_->draw(batch, batch.slot,
+                   {.logits = logits_.view().slice(0, samples),
+                    .rows = slot.arrays.sampling,
+                    .tokens = tokens,
+                    .last_tokens = last_tokens_,
+                    .last_rows = slot.arrays.sample_rows});
     stream_->copy(slot.host_tokens.view().data, tokens.data,
                   static_cast<std::size_t>(tokens.bytes()));
   }
@@ -367,10 +383,14 @@ std::span<const TokenId> Engine::collect(Batch& batch) {
   Slot& slot = *slots_[batch.slot];
   slot.done->synchronize();
   meter_.record(slot.work, slot.launched, StepMeter::Clock::now());
+  check(slot.sampled, "collect() of a step whose tokens were not drawn");
+  const std::span<const TokenId> tokens{slot.host_tokens.view().as<TokenId>(),
+                                        batch.samples.size()};
+  sampler_->collect(batch, batch.slot, tokens);
   slot.in_flight = false;
   batch.slot = -1;
   batch.attention.reset();
-  return {slot.host_tokens.view().as<TokenId>(), batch.samples.size()};
+  return tokens;
 }
 
 std::vector<double> Engine::token_logprobs(std::span<const TokenId> tokens) {

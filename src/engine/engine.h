@@ -14,6 +14,7 @@
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
 #include "engine/graph_runner.h"
+#include "engine/sampler.h"
 #include "kvcache/kv_pool.h"
 #include "models/model.h"
 
@@ -70,6 +71,7 @@ class Engine final : public Executor {
   EngineStats stats() const;
 
   void launch(Batch& batch) override;
+  void sample(Batch& batch) override;
   std::span<const TokenId> collect(Batch& batch) override;
 
   /// Natural logarithm of the probability of tokens[i + 1] after tokens[0 .. i], for every i: one
@@ -83,7 +85,7 @@ class Engine final : public Executor {
 
   void stage(Batch& batch, Slot& slot);
   void forward(Batch& batch, Slot& slot);
-  void sample(Batch& batch, Slot& slot);
+  void draw(Batch& batch, Slot& slot);
   std::int64_t plan_scratch_bytes();
   void show_logits(const Batch& batch, TensorView logits);
   std::vector<std::int32_t> plan_graphs() const;
@@ -103,7 +105,8 @@ class Engine final : public Executor {
   Tensor
       last_tokens_;  // [limits_.max_rows + 1] i32, by page-table row: the token last drawn for it
   std::unique_ptr<ForwardContext> context_;  // of the step that the stream runs
-  std::unique_ptr<GraphRunner> graphs_;      // null without graphs
+  std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<GraphRunner> graphs_;  // null without graphs
   std::unique_ptr<StepWorkModel> work_model_;
   StepMeter meter_;
   std::array<std::unique_ptr<Slot>, kSlots> slots_;

@@ -31,8 +31,13 @@ class Executor {
   /// launched step drew for their row.
   virtual void launch(Batch& batch) = 0;
 
+  /// Draws the tokens of a launched step with Batch::sampling_waits, after the step before it was
+  /// collected and before the next one is launched. Enqueues and returns.
+  virtual void sample(Batch& batch) = 0;
+
   /// Blocks until the step's tokens are on the host: one for each of batch.samples, in order; valid
-  /// until the next launch(). Throws what the step threw: the engine is then unusable.
+  /// until the next launch(). Fills batch.logprobs and batch.score_logprobs. Throws what the step
+  /// threw: the engine is then unusable.
   virtual std::span<const TokenId> collect(Batch& batch) = 0;
 };
 

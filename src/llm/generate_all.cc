@@ -1,6 +1,8 @@
 #include "llm/generate_all.h"
 
+#include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 
 namespace minisgl {
@@ -14,6 +16,21 @@ std::string_view to_string(FinishReason reason) {
     case FinishReason::kError: return "error";
   }
   return "";
+}
+
+void add_update(GenerateUpdate update, Completion& completion) {
+  Completion& c = completion;
+  c.text += update.text;
+  c.token_ids.insert(c.token_ids.end(), update.tokens.begin(), update.tokens.end());
+  c.prompt_tokens = update.prompt_tokens;
+  c.cached_tokens = update.cached_tokens;
+  c.completion_tokens = update.completion_tokens;
+  c.finish_reason = to_string(update.finish);
+  c.error = std::move(update.error);
+  c.stop_reason = std::move(update.stop_reason);
+  std::move(update.logprobs.begin(), update.logprobs.end(), std::back_inserter(c.logprobs));
+  c.cumulative_logprob = update.cumulative_logprob;
+  if (!update.prompt_logprobs.empty()) c.prompt_logprobs = std::move(update.prompt_logprobs);
 }
 
 std::vector<Completion> generate_all(
@@ -30,16 +47,9 @@ std::vector<Completion> generate_all(
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto on_update = [&, i](GenerateUpdate update) {
       const std::lock_guard lock(mutex);
-      Completion& c = completions[i];
-      c.text += update.text;
-      c.token_ids.insert(c.token_ids.end(), update.tokens.begin(), update.tokens.end());
-      c.prompt_tokens = update.prompt_tokens;
-      c.cached_tokens = update.cached_tokens;
-      c.completion_tokens = update.completion_tokens;
-      if (update.finish == FinishReason::kNone) return;
-      c.finish_reason = to_string(update.finish);
-      c.error = update.error;
-      finish(i);
+      const bool is_last = update.finish != FinishReason::kNone;
+      add_update(std::move(update), completions[i]);
+      if (is_last) finish(i);
     };
     try {
       generator.submit(std::move(requests[i]), on_update);

@@ -15,6 +15,7 @@
 #include "chat/chat_dialect.h"
 #include "core/request.h"
 #include "engine/engine_stats.h"
+#include "minisgl/llm.h"
 #include "minisgl/sampling_params.h"
 #include "scheduler/scheduler.h"
 #include "tokenizer/marked_text.h"
@@ -31,21 +32,6 @@ struct GenerateRequest {
   std::string param = "prompt";
 };
 
-/// A token with its log-probability under the model's own distribution (core/logprobs.h).
-struct TextLogprob {
-  TokenId token = -1;
-  /// What the token stands for, which may be part of a character; a special token's text. Empty if
-  /// the model's vocabulary has none for it, or there is no tokenizer.
-  std::string bytes;
-  double logprob = 0;  ///< -inf for a token that the model holds to be impossible
-};
-
-/// At one position of an answer or a prompt.
-struct TextLogprobs {
-  TextLogprob chosen;
-  std::vector<TextLogprob> top;  ///< the most likely, in falling order; as many as were asked for
-};
-
 /// What an answer gained. Delivered on the scheduler's thread, in order: a receiver must be quick
 /// and must not throw.
 struct GenerateUpdate {
@@ -59,7 +45,7 @@ struct GenerateUpdate {
 
   /// For kStop: the stop text that was found, or the token that ended the answer; neither when a
   /// response format ended it.
-  std::variant<std::monostate, std::string, TokenId> stop_reason = {};
+  StopReason stop_reason = {};
   /// One for each of `tokens`, if sampling.num_logprobs asked for it; else empty.
   std::vector<TextLogprobs> logprobs = {};
   /// In the first update, if sampling.prompt_logprobs asked for it: one for each token of the

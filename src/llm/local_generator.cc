@@ -42,6 +42,14 @@ Device device_of(const LlmOptions& options) {
   throw Error("--device " + options.device + " is not there: " + why);
 }
 
+/// With what the device decides where `options` leave it open.
+LlmOptions with_device_defaults(LlmOptions options) {
+  const bool cpu = device_of(options).is_cpu();
+  if (options.page_size == 0) options.page_size = cpu ? 1 : 64;
+  if (options.max_prefill_length == 0) options.max_prefill_length = cpu ? 256 : 8192;
+  return options;
+}
+
 EngineConfig engine_config(const LlmOptions& options) {
   return {.device = device_of(options),
           .num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
@@ -99,7 +107,8 @@ ChatOptions chat_options(const LlmOptions& options) {
           .parse_special_in_messages = options.parse_special_in_messages};
 }
 
-std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
+std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
+  const LlmOptions options = with_device_defaults(given);
   const auto start = std::chrono::steady_clock::now();
   kernels::set_simd(options.simd);
   const EngineConfig config = engine_config(options);
@@ -144,9 +153,9 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   return engine;
 }
 
-LocalGenerator::LocalGenerator(const LlmOptions& options)
-    : name_(options.served_model_name.empty() ? default_name(options.model)
-                                              : options.served_model_name) {
+LocalGenerator::LocalGenerator(const LlmOptions& given)
+    : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name) {
+  const LlmOptions options = with_device_defaults(given);
   load(options);
   if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
   if (const std::string text = describe(sampling_defaults_); !text.empty())
@@ -229,15 +238,6 @@ void LocalGenerator::run() {
   }
 }
 
-SchedulerStats LocalGenerator::stats() const {
-  SchedulerStats stats = scheduler_->stats();
-  if (engine_ == nullptr || engine_->graphs() == nullptr) return stats;
-  const GraphStats graphs = engine_->graphs()->stats();
-  stats.graph_rows = graphs.real_rows;
-  stats.graph_padding_rows = graphs.padding_rows;
-  return stats;
-}
-
 std::string LocalGenerator::fault() const {
   const std::lock_guard lock(mutex_);
   return fault_;
@@ -299,6 +299,7 @@ RequestId LocalGenerator::submit(GenerateRequest request,
                                       .min_tokens = sampling.min_tokens,
                                       .includes_stop_text = sampling.include_stop_str_in_output,
                                       .prompt_tokens = static_cast<int>(work.prompt.size())});
+  answer->awaits_prompt_logprobs = sampling.prompt_logprobs.has_value();
   if (tokenizer_ != nullptr) answer->detokenizer.emplace(*tokenizer_, sampling.skip_special_tokens);
   {
     const std::lock_guard lock(mutex_);
@@ -348,8 +349,34 @@ std::string LocalGenerator::text_of(Answer& answer, const TokenEvent& event) {
   return text;
 }
 
+TextLogprobs LocalGenerator::to_text(const PositionLogprobs& position) const {
+  const auto convert = [this](const TokenLogprob& from) {
+    TextLogprob to{.token = from.token, .logprob = from.logprob};
+    if (tokenizer_ != nullptr) to.bytes = tokenizer_->token_bytes(from.token);
+    return to;
+  };
+  TextLogprobs result{.chosen = convert(position.chosen)};
+  for (const TokenLogprob& entry : position.top) result.top.push_back(convert(entry));
+  return result;
+}
+
+void LocalGenerator::add_logprobs(Answer& answer, const TokenEvent& event,
+                                  GenerateUpdate& update) const {
+  if (event.logprobs) {
+    update.logprobs.push_back(to_text(*event.logprobs));
+    answer.cumulative_logprob += event.logprobs->chosen.logprob;
+  }
+  update.cumulative_logprob = answer.cumulative_logprob;
+  const bool prompt_is_done = event.has_token || event.finish == FinishReason::kLength;
+  if (!answer.awaits_prompt_logprobs || !prompt_is_done) return;
+  update.prompt_logprobs.emplace_back();  // nothing stands before the first token
+  for (const PositionLogprobs& position : event.prompt_logprobs)
+    update.prompt_logprobs.emplace_back(to_text(position));
+  answer.awaits_prompt_logprobs = false;
+}
+
 /// What `event` adds to the answer.
-GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) {
+GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) const {
   GenerateUpdate update;
   update.finish = event.finish;
   update.error = event.error;
@@ -360,6 +387,7 @@ GenerateUpdate LocalGenerator::advance(Answer& answer, const TokenEvent& event) 
     ++answer.completion_tokens;
   }
   update.text = text_of(answer, event);
+  add_logprobs(answer, event, update);
   if (answer.stop.stopped()) {
     update.finish = FinishReason::kStop;
     update.stop_reason = answer.stop.found();

@@ -51,7 +51,7 @@ class LocalGenerator final : public Generator {
   std::string model_name() const override { return name_; }
   int max_seq_len() const override { return executor_->limits().max_seq_len; }
   int vocab_size() const override { return executor_->limits().vocab_size; }
-  SchedulerStats stats() const override;
+  SchedulerStats stats() const override { return scheduler_->stats(); }
   EngineStats engine_stats() const override {
     return engine_ == nullptr ? EngineStats{} : engine_->stats();
   }
@@ -71,13 +71,17 @@ class LocalGenerator final : public Generator {
     StopMatcher stop;
     std::int64_t min_tokens = 0;  ///< stop texts are not looked for in the first so many tokens
     bool includes_stop_text = false;
+    bool awaits_prompt_logprobs = false;  ///< asked for and not delivered
+    double cumulative_logprob = 0;
     int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   };
 
   void load(const LlmOptions& options);
   void start(SchedulerConfig config);
   void deliver(std::span<const TokenEvent> events);
-  static GenerateUpdate advance(Answer& answer, const TokenEvent& event);
+  GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
+  void add_logprobs(Answer& answer, const TokenEvent& event, GenerateUpdate& update) const;
+  TextLogprobs to_text(const PositionLogprobs& position) const;
   static std::string text_of(Answer& answer, const TokenEvent& event);
   void run();
 

@@ -1,5 +1,6 @@
 #include "models/dense_decoder.h"
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <string>
@@ -139,7 +140,8 @@ class DenseDecoder final : public Model {
       kernels::scale(residual, static_cast<float>(config_.embedding_scale), ctx.stream);
     layers_.front().forward_first(x, residual, ctx);
     for (std::size_t i = 1; i < layers_.size(); ++i) layers_[i].forward(x, residual, ctx);
-    head_of(x, residual, logits, ctx);
+    if (ctx.scored != nullptr) score(x, residual, *ctx.scored, ctx);
+    head_of(x, residual, ctx.inputs->logit_rows, logits, ctx);
   }
 
  private:
@@ -148,14 +150,28 @@ class DenseDecoder final : public Model {
     return kind == LayerRope::kLocal ? local_rope_.view() : main_rope_.view();
   }
 
-  /// Only the tokens whose logits are wanted go through the last norm and the head.
-  void head_of(TensorView x, TensorView residual, TensorView logits, ForwardContext& ctx) const {
-    const std::int64_t rows = ctx.inputs->logit_rows.dim(0);
+  void score(TensorView x, TensorView residual, const ScoredTokens& scored,
+             ForwardContext& ctx) const {
+    const std::int64_t count = scored.rows.dim(0);
+    const std::int64_t slice = scored.logits.dim(0);
+    for (std::int64_t begin = 0; begin < count; begin += slice) {
+      const ScratchScope scope(ctx.scratch);
+      const std::int64_t n = std::min(slice, count - begin);
+      const TensorView logits = scored.logits.slice(0, n);
+      head_of(x, residual, scored.rows.slice(begin, begin + n), logits, ctx);
+      scored.take(begin, logits);
+    }
+  }
+
+  /// Only the tokens whose logits are wanted, `tokens`, go through the last norm and the head.
+  void head_of(TensorView x, TensorView residual, TensorView tokens, TensorView logits,
+               ForwardContext& ctx) const {
+    const std::int64_t rows = tokens.dim(0);
     if (rows == 0) return;
     const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, ctx.activations);
     const TensorView last_residual = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
-    kernels::gather_rows(x, ctx.inputs->logit_rows, last_x, ctx.stream);
-    kernels::gather_rows(residual, ctx.inputs->logit_rows, last_residual, ctx.stream);
+    kernels::gather_rows(x, tokens, last_x, ctx.stream);
+    kernels::gather_rows(residual, tokens, last_residual, ctx.stream);
     norm_.add_then_norm(last_x, last_residual, ctx, config_.residual_scale);
     head_->forward(last_x, logits, ctx);
     if (config_.logit_softcap > 0)

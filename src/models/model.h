@@ -20,7 +20,8 @@ class Model {
   virtual const ModelConfig& config() const = 0;
 
   /// Enqueues a forward pass: *ctx.inputs -> logits [num_samples, vocab] f32, for the tokens that
-  /// inputs.logit_rows names. Writes the new tokens' keys and values.
+  /// inputs.logit_rows names, and those of ctx.scored, if there are any, to its receiver. Writes
+  /// the new tokens' keys and values.
   virtual void forward(ForwardContext& ctx, TensorView logits) const = 0;
 };
 

@@ -45,7 +45,9 @@ bool CacheManager::admit(Request& request, std::int64_t reserved_pages) {
   check(request.prompt_len > 0 && request.cached_len == 0, "cache manager: request ",
         request.id.value, " is empty or was admitted before");
   const std::span<const TokenId> tokens(request.tokens);
-  const PrefixMatch match = prefix_cache_->match(tokens.first(request.prompt_len - 1));
+  // Keys and values are not enough for the log-probabilities of a prompt.
+  const std::int32_t usable = request.sampling.prompt_logprobs ? 0 : request.prompt_len - 1;
+  const PrefixMatch match = prefix_cache_->match(tokens.first(usable));
   prefix_cache_->lock(match.handle);
   // Only now: what was locked is not evictable any more.
   const std::int64_t needed =

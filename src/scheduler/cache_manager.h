@@ -55,7 +55,8 @@ class CacheManager {
   std::int64_t pages_to_come(const Request& request) const;
 
   /// Finds the longest cached prefix of all but the last token (at least one token must be computed
-  /// to have logits), locks it and enters it in the request's row. False, and nothing has changed,
+  /// to have logits; all, if the prompt's log-probabilities are wanted), locks it and enters it in
+  /// the request's row. False, and nothing has changed,
   /// if the pages that the request then still needs and `reserved_pages` for others do not fit.
   /// `request.row` must be set.
   bool admit(Request& request, std::int64_t reserved_pages);

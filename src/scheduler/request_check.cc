@@ -27,29 +27,25 @@ const ExecutorLimits& checked_limits(const ExecutorLimits& limits) {
   return limits;
 }
 
+SchedulerConfig checked_config(SchedulerConfig config) {
+  check(config.prefill_budget_tokens > 0, "scheduler: prefill_budget_tokens is ",
+        config.prefill_budget_tokens, "; it must be at least 1");
+  std::sort(config.eos_ids.begin(), config.eos_ids.end());
+  return config;
+}
+
 std::int32_t room_tokens(const ExecutorLimits& limits) {
   return std::min(limits.max_seq_len, limits.num_pages * limits.page_size);
 }
 
 namespace {
 
-/// What is not there must not be ignored.
-void check_supported(const NewRequest& request) {
-  const SamplingParams& s = request.sampling;
-  const auto refuse_if = [](bool asked, const char* field) {
-    if (asked)
-      throw RequestError(fmt::format("{} is not supported; leave it out", field), field,
-                         "unsupported_parameter");
-  };
-  refuse_if(s.presence_penalty != 0, "presence_penalty");
-  refuse_if(s.frequency_penalty != 0, "frequency_penalty");
-  refuse_if(s.repetition_penalty != 1, "repetition_penalty");
-  refuse_if(!s.logit_bias.empty(), "logit_bias");
-  refuse_if(s.min_tokens > 0, "min_tokens");
-  refuse_if(s.num_logprobs.has_value(), "num_logprobs");
-  refuse_if(s.prompt_logprobs.has_value(), "prompt_logprobs");
-  refuse_if(s.response_format.kind != ResponseFormat::Kind::kText || request.constraint != nullptr,
-            "response_format");
+/// A format that nothing enforces must not be ignored.
+void check_format(const NewRequest& request) {
+  const bool is_text = request.sampling.response_format.kind == ResponseFormat::Kind::kText;
+  if (is_text || request.constraint != nullptr) return;
+  throw RequestError("response_format is not supported here other than \"text\"; leave it out",
+                     "response_format", "unsupported_parameter");
 }
 
 }  // namespace
@@ -68,7 +64,7 @@ void check_request(const NewRequest& request, const ExecutorLimits& limits) {
                     prompt[i], i, limits.vocab_size),
         "prompt");
   }
-  check_supported(request);
+  check_format(request);
   for (const LogitBias& bias : request.sampling.logit_bias) {
     if (bias.token >= 0 && bias.token < limits.vocab_size) continue;
     throw RequestError(fmt::format("logit_bias names token {}; the vocabulary has ids from 0 to {}",

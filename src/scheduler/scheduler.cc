@@ -4,52 +4,32 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <chrono>
 #include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
-#include <random>
 #include <utility>
 #include <variant>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "scheduler/cache_manager.h"
+#include "scheduler/count.h"
 #include "scheduler/decode_set.h"
 #include "scheduler/inbox.h"
 #include "scheduler/prefill_queue.h"
 #include "scheduler/request_check.h"
 #include "scheduler/row_table.h"
+#include "scheduler/seeds.h"
 #include "scheduler/step.h"
 
 namespace minisgl {
 namespace {
 
-SchedulerConfig checked_config(SchedulerConfig config) {
-  check(config.prefill_budget_tokens > 0, "scheduler: prefill_budget_tokens is ",
-        config.prefill_budget_tokens, "; it must be at least 1");
-  std::sort(config.eos_ids.begin(), config.eos_ids.end());
-  return config;
-}
-
 /// The ledgers are verified only after a pause: a client that answers at once must not wait for it
 /// (50 ms for a pool of a million pages, all cached).
 constexpr std::chrono::milliseconds kIdleDelay{200};
-
-std::uint64_t random_seed() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
-}
-
-/// splitmix64 (Steele, Lea, Flood 2014): numbers that follow one another give unrelated seeds.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return x ^ (x >> 31);
-}
 
 }  // namespace
 
@@ -91,12 +71,11 @@ class Scheduler::Impl {
   void receive(FlushRequest flush);
 
   Step* launch_next();
+  void fill_edits(Step& step);
+  void sample_waiting(Step& step);
   void collect(Step& step);
-  void take_token(Sequence& sequence, TokenId token);
-  TokenEvent& event_of(const Sequence& sequence, FinishReason finish = FinishReason::kNone);
-  void end(Sequence& sequence, FinishReason reason);
-  void count(const Batch& batch);
-  void count(FinishReason finish);
+  void take_token(Sequence& sequence, TokenId token, PositionLogprobs* logprobs);
+  void end(Sequence& sequence, FinishReason reason, const char* error = "");
   void release(Sequence& sequence);
 
   void idle();
@@ -184,12 +163,16 @@ bool Scheduler::Impl::turn() {
   }
   Step* launched = launch_next();
   if (launched != nullptr && !config_.overlap) {
+    sample_waiting(*launched);
     collect(*launched);
+    deliver();
     publish();
     return true;
   }
   Step* previous = std::exchange(in_flight_, launched);
   if (previous != nullptr) collect(*previous);
+  if (launched != nullptr) sample_waiting(*launched);  // the step is computing: no time to lose
+  deliver();
   publish();
   const bool worked = launched != nullptr || previous != nullptr;
   check(worked || queue_.empty(), "scheduler: ", queue_.size(),
@@ -214,13 +197,14 @@ void Scheduler::Impl::receive(NewRequest&& request) {
   event.request = request.id;
   try {
     check_request(request, limits_);
-    if (request.sampling.max_tokens == 0) event.finish = FinishReason::kLength;
+    if (request.sampling.max_tokens == 0 && !request.sampling.prompt_logprobs)
+      event.finish = FinishReason::kLength;
   } catch (const RequestError& e) {
     event.finish = FinishReason::kError;
     event.error = e.what();
   }
   if (event.finish != FinishReason::kNone) {
-    count(event.finish);
+    count_finish(event.finish, counters_);
     inbox_.forget(event.request);
     events_.push_back(std::move(event));
     return;
@@ -228,21 +212,9 @@ void Scheduler::Impl::receive(NewRequest&& request) {
   Sequence& sequence = sequences_[request.id];
   sequence.arrival = num_arrivals_++;
   sequence.times.arrival = std::chrono::steady_clock::now();
-  Request& ledger = sequence.request;
-  ledger.id = request.id;
-  ledger.tokens = std::move(request.prompt);
-  ledger.prompt_len = static_cast<std::int32_t>(ledger.tokens.size());
-  ledger.sampling = std::move(request.sampling);
-  ledger.constraint = std::move(request.constraint);
-  ledger.seed = ledger.sampling.seed.value_or(mix(seed_ + ledger.id.value));
-  ledger.device_len = ledger.prompt_len;
-  const std::int64_t left = room_tokens_ - ledger.prompt_len;
-  if (ledger.sampling.max_tokens > left) {
-    log::debug("request {}: max_tokens lowered from {} to {}", ledger.id.value,
-               ledger.sampling.max_tokens, left);
-  }
-  ledger.max_device_len =
-      ledger.prompt_len + static_cast<std::int32_t>(std::min(ledger.sampling.max_tokens, left));
+  const std::uint64_t seed = mix_seed(seed_ + request.id.value);
+  sequence.begin(std::move(request), room_tokens_, seed);
+  sequence.make_edits(config_.eos_ids, limits_.vocab_size);
   queue_.push(sequence);
 }
 
@@ -279,23 +251,22 @@ Step* Scheduler::Impl::launch_next() {
     requests_.push_back(&sequence->request);
     if (sequence->request.cached_len != sequence->cached_tokens) continue;  // not its first chunk
     ++num_running_;
-    ++counters_.admitted;
     sequence->times.scheduled = std::chrono::steady_clock::now();
-    counters_.queue_seconds +=
-        std::chrono::duration<double>(sequence->times.scheduled - sequence->times.arrival).count();
+    count_admission(sequence->times, counters_);
     counters_.prompt_tokens += sequence->request.prompt_len;
     counters_.cached_prompt_tokens += sequence->cached_tokens;
   }
   cache_.allocate(requests_);
   Step& step = in_flight_ == &steps_[0] ? steps_[1] : steps_[0];
   step.fill(decode_rows_, extend_rows_, cache_.page_table());
-  count(step.batch);  // before the executor adds padding rows
+  count_step(step.batch, counters_);  // before the executor adds padding rows
+  if (!step.batch.sampling_waits) fill_edits(step);
   executor_.launch(step.batch);
   for (Sequence* sequence : step.sequences) {
     ++sequence->steps_in_flight;
     Request& request = sequence->request;
     request.complete_step();
-    if (request.cached_len < request.prompt_len) continue;
+    if (request.cached_len < request.prompt_len || sequence->ended) continue;
     if (request.can_decode()) {
       decoding_.add(*sequence);
     } else {  // its last token is in flight
@@ -305,94 +276,90 @@ Step* Scheduler::Impl::launch_next() {
   return &step;
 }
 
+void Scheduler::Impl::fill_edits(Step& step) {
+  for (Sequence* sequence : step.fill_edits(limits_.vocab_size))
+    end(*sequence, FinishReason::kError,
+        "no token can follow: the response format and the other sampling "
+        "parameters leave none");
+}
+
+// Nothing, unless the step's sampling waits.
+void Scheduler::Impl::sample_waiting(Step& step) {
+  if (!step.batch.sampling_waits) return;
+  fill_edits(step);
+  executor_.sample(step.batch);
+}
+
 void Scheduler::Impl::collect(Step& step) {
   const std::span<const TokenId> tokens = executor_.collect(step.batch);
   const std::vector<SampleRow>& samples = step.batch.samples;
   check(tokens.size() == samples.size(), "scheduler: ", samples.size(),
         " tokens expected of a step, ", tokens.size(), " came");
   std::size_t next = 0;
+  PositionLogprobs* next_logprobs = step.batch.logprobs.data();
+  PositionLogprobs* next_score = step.batch.score_logprobs.data();
   for (std::size_t i = 0; i < step.sequences.size(); ++i) {
     Sequence& sequence = *step.sequences[i];
     --sequence.steps_in_flight;
     const bool sampled = next < samples.size() && samples[next].batch_row == static_cast<int>(i);
+    const bool has_logprobs = sampled && samples[next].num_logprobs >= 0;
+    PositionLogprobs* logprobs = has_logprobs ? next_logprobs++ : nullptr;
     const TokenId token = sampled ? tokens[next++] : -1;
+    sequence.take_prompt_logprobs(step.batch.rows[i], next_score);
     if (!sequence.ended) {
       // The keys and values exist now: others may use them.
       if (static_cast<std::int32_t>(i) >= step.batch.num_decode) {
         cache_.cache_prefix(sequence.request, step.batch.rows[i].device_len);
       }
-      if (sampled) take_token(sequence, token);
+      if (sampled) take_token(sequence, token, logprobs);
     }
     // Not before no step in flight reads its row.
     if (sequence.ended && sequence.steps_in_flight == 0) release(sequence);
   }
-  deliver();
 }
 
-void Scheduler::Impl::take_token(Sequence& sequence, TokenId token) {
+void Scheduler::Impl::take_token(Sequence& sequence, TokenId token, PositionLogprobs* logprobs) {
   check(token >= 0 && token < limits_.vocab_size, "scheduler: token ", token, " of request ",
         sequence.request.id.value, " is outside the vocabulary of ", limits_.vocab_size, " ids");
   Request& request = sequence.request;
+  const bool is_first = sequence.num_generated() == 0;
+  if (request.sampling.max_tokens == 0) {  // only its prompt was of interest
+    end(sequence, FinishReason::kLength);
+    events_.back().prompt_logprobs = std::move(sequence.prompt_logprobs);
+    return;
+  }
   request.tokens.push_back(token);
+  if (sequence.edits != nullptr) sequence.edits->add(token);
   ++counters_.generated_tokens;
   sequence.times.last_token = std::chrono::steady_clock::now();
-  if (sequence.num_generated() == 1) sequence.times.first_token = sequence.times.last_token;
-  const std::vector<std::int32_t>& stop_ids = request.sampling.stop_token_ids;
-  const bool is_eos = !request.sampling.ignore_eos &&
-                      std::binary_search(config_.eos_ids.begin(), config_.eos_ids.end(), token);
-  const bool is_stop = std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end();
-  FinishReason finish = FinishReason::kNone;
-  if (is_eos || is_stop) {
-    finish = FinishReason::kStop;
-  } else if (sequence.num_generated() >= sequence.max_tokens()) {
-    finish = FinishReason::kLength;
+  if (is_first) sequence.times.first_token = sequence.times.last_token;
+  if (request.constraint != nullptr && !request.constraint->accept(token)) {
+    end(sequence, FinishReason::kError,
+        "the token that was drawn does not fit the response format; min_tokens or a "
+        "logit_bias may have left no other");
+    return;
   }
+  const bool ends = sequence.is_end_token(token, config_.eos_ids);
+  const FinishReason finish = sequence.finish_after_token(ends);
   if (finish != FinishReason::kNone) {
     end(sequence, finish);
   } else {
-    event_of(sequence);
+    events_.push_back(sequence.event(finish));
   }
-  events_.back().has_token = true;
-  events_.back().token = token;
-  events_.back().is_end_token = is_eos || is_stop;
-}
-
-TokenEvent& Scheduler::Impl::event_of(const Sequence& sequence, FinishReason finish) {
-  TokenEvent& event = events_.emplace_back();
-  event.request = sequence.request.id;
-  event.finish = finish;
-  event.cached_tokens = sequence.cached_tokens;
-  event.times = sequence.times;
-  return event;
-}
-
-void Scheduler::Impl::count(const Batch& batch) {
-  ++counters_.steps;
-  const bool prefills = batch.num_decode < batch.num_rows;
-  const bool decodes = batch.num_decode > 0;
-  ++(prefills ? (decodes ? counters_.mixed_steps : counters_.prefill_steps)
-              : counters_.decode_steps);
-  counters_.step_rows += batch.num_rows;
-  const auto size = static_cast<std::size_t>(std::bit_width(
-      static_cast<std::uint32_t>(batch.num_rows - 1)));  // 0 for 1 row, 1 for 2, 2 for 3 and 4
-  ++counters_.steps_by_rows[std::min(size, counters_.steps_by_rows.size() - 1)];
-}
-
-void Scheduler::Impl::count(FinishReason finish) {
-  switch (finish) {
-    case FinishReason::kNone: return;
-    case FinishReason::kStop: ++counters_.stopped; return;
-    case FinishReason::kLength: ++counters_.length_reached; return;
-    case FinishReason::kAbort: ++counters_.aborted; return;
-    case FinishReason::kError: ++counters_.failed; return;
-  }
+  TokenEvent& event = events_.back();
+  event.has_token = true;
+  event.token = token;
+  event.is_end_token = ends;
+  if (logprobs != nullptr) event.logprobs = std::move(*logprobs);
+  if (is_first) event.prompt_logprobs = std::move(sequence.prompt_logprobs);
 }
 
 // Sends the last event. The sequence takes part in no further step; its memory stays until
 // release().
-void Scheduler::Impl::end(Sequence& sequence, FinishReason reason) {
-  event_of(sequence, reason);
-  count(reason);
+void Scheduler::Impl::end(Sequence& sequence, FinishReason reason, const char* error) {
+  events_.push_back(sequence.event(reason));
+  events_.back().error = error;
+  count_finish(reason, counters_);
   sequence.ended = true;
   queue_.remove(sequence);
   decoding_.remove(sequence);
@@ -459,7 +426,7 @@ void Scheduler::Impl::fail(const char* what) {
     event.request = id;
     event.finish = FinishReason::kError;
     event.error = failure_;
-    count(event.finish);
+    count_finish(event.finish, counters_);
   };
   for (const auto& [id, sequence] : sequences_) {
     if (!sequence.ended) answer(id);

@@ -86,8 +86,6 @@ struct SchedulerStats {
   std::int64_t preempted = 0;  ///< requests put back: none, as admission reserves the whole answer
   std::int64_t admitted = 0;   ///< requests that got a row
   double queue_seconds = 0;    ///< from arrival to the first step, over all that were admitted
-  /// Rows in replays of graphs: of requests, and dummy rows beside them (docs/graphs.md).
-  std::int64_t graph_rows = 0, graph_padding_rows = 0;
 };
 
 /// One rank's scheduler.

@@ -17,6 +17,11 @@ struct Step {
   /// before is dropped. Reads the ledgers; changes none.
   void fill(const std::vector<Sequence*>& decoding, const std::vector<Sequence*>& extending,
             const PageTable& page_table);
+
+  /// Fills edits and masks of the rows that are sampled, for a model with `vocab_size` tokens: with
+  /// fill(), or, if the batch's sampling waits, when the tokens of the step before are known.
+  /// Sequences that have ended get none. Returns those whose constraint allows no token.
+  std::vector<Sequence*> fill_edits(std::int32_t vocab_size);
 };
 
 }  // namespace minisgl

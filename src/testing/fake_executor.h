@@ -48,12 +48,24 @@ class FakeExecutor final : public Executor {
     check(launched_.size() < 2, "contract: a third step in flight");
     std::fill(tokens_.begin(), tokens_.end(),
               kStale);  // the span that collect() returned ends here
+    check(launched_.empty() || !launched_.back().waits,
+          "contract: a step was launched before the one before it was sampled");
     if (random_.below(2) == 0) run_all();
     check_contract(batch);
     launched_.push_back(make_job(batch));
     ++num_launched;
     if (log != nullptr) *log += describe(batch);
     if (fail_at_launch == num_launched) throw Error("launch failed");
+  }
+
+  void sample(Batch& batch) override {
+    check(!launched_.empty() && launched_.back().batch == &batch && launched_.back().waits,
+          "contract: sample() of a step that is not the last, or does not wait");
+    check(launched_.size() == 1, "contract: sample() before the step before it was collected");
+    launched_.back().waits = false;
+    take_edits(batch, launched_.back());
+    ++num_waited;
+    if (random_.below(2) == 0) run_all();
   }
 
   std::span<const TokenId> collect(Batch& batch) override {
@@ -66,6 +78,8 @@ class FakeExecutor final : public Executor {
       if (job.run_by_now) run(job);
     }
     tokens_ = launched_.front().tokens;
+    check(launched_.front().done, "contract: a step was collected that was not sampled");
+    fill_logprobs(batch);
     launched_.pop_front();
     return tokens_;
   }
@@ -73,6 +87,7 @@ class FakeExecutor final : public Executor {
   std::int64_t num_launched = 0, num_collected = 0;
   std::int64_t max_step_tokens_seen = 0, max_rows_seen = 0;
   std::int64_t num_mixed = 0;         ///< steps with both kinds of row
+  std::int64_t num_waited = 0;        ///< steps whose sampling waited
   std::int64_t fail_at_launch = -1;   ///< the launch that throws, counted from 1
   std::int64_t fail_at_collect = -1;  ///< the collection that throws
   bool ids_are_ordered = true;        ///< check that rows are in order of request id
@@ -91,12 +106,16 @@ class FakeExecutor final : public Executor {
     std::vector<TokenLoc> locs;  // of [0, device_len), as the page table was at launch
     std::vector<TokenId> ids;
     bool sampled = false;
+    SampleRow sample = {};  // whose edits are these:
+    std::vector<TokenEdit> edits = {};
+    std::vector<std::int32_t> mask = {};
   };
   struct Job {
     const Batch* batch;
     std::vector<JobRow> rows;
     std::vector<TokenId> tokens;
     bool run_by_now = false, done = false;
+    bool waits = false;
   };
 
   void run_all() {
@@ -104,7 +123,7 @@ class FakeExecutor final : public Executor {
   }
 
   Job make_job(const Batch& batch) {
-    Job job{.batch = &batch, .rows = {}, .tokens = {}};
+    Job job{.batch = &batch, .rows = {}, .tokens = {}, .waits = batch.sampling_waits};
     std::size_t next_id = 0, next_sample = 0;
     for (std::size_t i = 0; i < batch.rows.size(); ++i) {
       JobRow row{.row = batch.rows[i], .locs = {}, .ids = {}};
@@ -115,16 +134,83 @@ class FakeExecutor final : public Executor {
           batch.samples[next_sample].batch_row == static_cast<std::int32_t>(i)) {
         samples[batch.samples[next_sample].request.value].push_back(batch.samples[next_sample]);
         row.sampled = true;
+        row.sample = batch.samples[next_sample];
         ++next_sample;
       }
       job.rows.push_back(std::move(row));
     }
     check(next_sample == batch.samples.size(), "contract: samples are not in order of rows");
+    if (!job.waits) take_edits(batch, job);
     return job;
   }
 
+  /// Copies edits and masks: the batch's are read while it is sampled, not later.
+  void take_edits(const Batch& batch, Job& job) {
+    const auto words = static_cast<std::size_t>((limits_.vocab_size + 31) / 32);
+    for (const SampleRow& sample : batch.samples) {
+      JobRow& row = job.rows[static_cast<std::size_t>(sample.batch_row)];
+      row.sample = sample;
+      row.edits.assign(sample.edits.begin(), sample.edits.end());
+      if (sample.mask < 0) continue;
+      const auto begin = static_cast<std::size_t>(sample.mask) * words;
+      check(begin + words <= batch.masks.size(), "contract: mask ", sample.mask, " is not there");
+      row.mask.assign(batch.masks.begin() + static_cast<std::ptrdiff_t>(begin),
+                      batch.masks.begin() + static_cast<std::ptrdiff_t>(begin + words));
+    }
+  }
+
+  static bool is_allowed(const JobRow& row, TokenId token) {
+    const auto word = static_cast<std::size_t>(token / 32);
+    if (!row.mask.empty() && (static_cast<std::uint32_t>(row.mask[word]) >> (token % 32) & 1U) == 0)
+      return false;
+    return std::none_of(row.edits.begin(), row.edits.end(), [token](const TokenEdit& edit) {
+      return edit.token == token && edit.bias < -1e30F;
+    });
+  }
+
+  /// The model's token, or the first allowed one after it.
+  TokenId draw(const JobRow& row, const std::vector<TokenId>& history) const {
+    const TokenId wanted = model_(history);
+    for (std::int32_t i = 0; i < limits_.vocab_size; ++i)
+      if (const TokenId token = (wanted + i) % limits_.vocab_size; is_allowed(row, token))
+        return token;
+    return 0;
+  }
+
+  /// Penalties count what was really drawn, although the step was launched before it was known.
+  static void check_edits(const JobRow& row, const std::vector<TokenId>& history) {
+    const SampleRow& s = row.sample;
+    if (s.repetition_penalty == 1 && s.frequency_penalty == 0 && s.presence_penalty == 0) return;
+    const auto answer = history.end() - static_cast<std::ptrdiff_t>(s.position);
+    std::map<TokenId, std::int32_t> counts;
+    for (auto at = answer; at != history.end(); ++at) ++counts[*at];
+    for (const TokenEdit& edit : row.edits) {
+      check(edit.count == counts[edit.token], "contract: token ", edit.token, " is in the answer ",
+            counts[edit.token], " times, not ", edit.count);
+      counts.erase(edit.token);
+    }
+    for (const auto& [token, count] : counts)
+      check(count == 0, "contract: token ", token, " is not counted");
+  }
+
+  /// The log-probability of a token is its negative number, of a prompt's less 0.5.
+  void fill_logprobs(Batch& batch) const {
+    batch.logprobs.clear();
+    batch.score_logprobs.clear();
+    const auto add = [](TokenId token, int count, float offset, auto& to) {
+      PositionLogprobs p{.chosen = {token, -static_cast<float>(token) - offset}, .top = {}};
+      for (TokenId i = 0; i < count; ++i) p.top.push_back({i, -static_cast<float>(i) - offset});
+      to.push_back(std::move(p));
+    };
+    for (std::size_t i = 0; i < batch.samples.size(); ++i)
+      if (batch.samples[i].num_logprobs >= 0)
+        add(tokens_[i], batch.samples[i].num_logprobs, 0, batch.logprobs);
+    for (const ScoreRow& score : batch.scores)
+      add(score.target, score.num_logprobs, 0.5F, batch.score_logprobs);
+  }
+
   void run(Job& job) {
-    if (job.done) return;
+    if (job.done || job.waits) return;
     job.done = true;
     for (const JobRow& row : job.rows) {  // all keys are written before one is read
       for (std::size_t k = 0; k < row.ids.size(); ++k) {
@@ -143,7 +229,8 @@ class FakeExecutor final : public Executor {
         history.push_back(slot.token);
       }
       if (!row.sampled) continue;
-      last_token_[row.row.row.value] = model_(history);
+      check_edits(row, history);
+      last_token_[row.row.row.value] = draw(row, history);
       job.tokens.push_back(last_token_[row.row.row.value]);
     }
   }

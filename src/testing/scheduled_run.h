@@ -56,6 +56,7 @@ struct Outcome {
   FinishReason finish = FinishReason::kNone;
   std::int32_t cached_tokens = 0;
   std::string error;
+  std::vector<PositionLogprobs> logprobs, prompt_logprobs;
 };
 
 class ScheduledRun {
@@ -94,9 +95,11 @@ class ScheduledRun {
   }
 
   /// Returns the request's number, from 0 on.
-  std::size_t submit(std::vector<TokenId> prompt, SamplingParams sampling) {
+  std::size_t submit(std::vector<TokenId> prompt, SamplingParams sampling,
+                     std::unique_ptr<TokenConstraint> constraint = nullptr) {
     outcomes_.emplace_back();
-    scheduler_->submit({{outcomes_.size() - 1}, std::move(prompt), std::move(sampling)});
+    scheduler_->submit(
+        {{outcomes_.size() - 1}, std::move(prompt), std::move(sampling), std::move(constraint)});
     return outcomes_.size() - 1;
   }
   void abort(std::size_t request) { scheduler_->abort({request}); }
@@ -151,6 +154,8 @@ class ScheduledRun {
       outcome.finish = event.finish;
       outcome.cached_tokens = event.cached_tokens;
       outcome.error = event.error;
+      if (event.logprobs) outcome.logprobs.push_back(*event.logprobs);
+      if (!event.prompt_logprobs.empty()) outcome.prompt_logprobs = event.prompt_logprobs;
     }
   }
 

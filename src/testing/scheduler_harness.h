@@ -21,6 +21,7 @@ struct Answer {
   FinishReason finish = FinishReason::kNone;
   std::int32_t cached_tokens = 0;
   std::string error;
+  std::vector<PositionLogprobs> logprobs, prompt_logprobs;
 };
 
 struct HarnessOptions {
@@ -46,10 +47,11 @@ class Harness {
                  model_, options.seed),
         scheduler(executor, options.config, [this](auto events) { take(events); }) {}
 
-  RequestId submit(std::vector<TokenId> prompt, SamplingParams sampling) {
+  RequestId submit(std::vector<TokenId> prompt, SamplingParams sampling,
+                   std::unique_ptr<TokenConstraint> constraint = nullptr) {
     const RequestId id{++num_submitted_};
     requests_[id.value] = {prompt, sampling};
-    scheduler.submit({id, std::move(prompt), std::move(sampling)});
+    scheduler.submit({id, std::move(prompt), std::move(sampling), std::move(constraint)});
     return id;
   }
 
@@ -129,6 +131,8 @@ class Harness {
       answer.finish = event.finish;
       answer.cached_tokens = event.cached_tokens;
       answer.error = event.error;
+      if (event.logprobs) answer.logprobs.push_back(*event.logprobs);
+      if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = event.prompt_logprobs;
     }
     if (on_events) on_events(events);
   }

@@ -13,6 +13,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
+#include "kernels/logits.h"
 #include "kernels/rope.h"
 #include "kernels/sampling.h"
 #include "tensor/cuda/build.h"
@@ -64,5 +65,13 @@ void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& 
 void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, TensorView workspace,
             Stream& stream);
 std::int64_t sampling_workspace_bytes(std::int64_t num_rows, std::int64_t vocab_size);
+
+/// See kernels/logits.h, whose functions have checked the shapes. All pointers are memory of the
+/// device. edit_logits() gives the CPU's bits; normalizers are sums in another order.
+void edit_logits(TensorView logits, const LogitEdits& edits, Stream& stream);
+void top_logprobs(TensorView logits, const LogprobRow* rows, std::int64_t n, RowLogprobs* out,
+                  Stream& stream);
+void chosen_logprobs(TensorView logits, const LogprobRow* rows, std::int64_t n, TensorView tokens,
+                     const LogitEdits& edits, RowLogprobs* out, Stream& stream);
 
 }  // namespace minisgl::kernels::gpu

@@ -6,6 +6,7 @@
 
 #include <cfloat>
 
+#include "kernels/cuda/best.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sampling_filter.cuh"
@@ -25,30 +26,6 @@ struct ChunkScan {
   float sum;  // of exp((x - max) / temperature), unless the row is greedy
   int has_nan;
 };
-
-struct Best {
-  float value;
-  int id;
-};
-
-__device__ Best better(Best a, Best b) {
-  return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a;
-}
-
-/// The best of a block's, in every thread.
-__device__ Best block_best(Best mine, Best* shared) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2)
-    mine = better(mine, {__shfl_xor_sync(~0U, mine.value, d), __shfl_xor_sync(~0U, mine.id, d)});
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (lane == 0) shared[threadIdx.x / 32] = mine;
-  __syncthreads();
-  mine = shared[lane < static_cast<int>(blockDim.x) / 32 ? lane : 0];
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2)
-    mine = better(mine, {__shfl_xor_sync(~0U, mine.value, d), __shfl_xor_sync(~0U, mine.id, d)});
-  return mine;
-}
 
 __global__ void __launch_bounds__(kScanThreads)
     scan_kernel(const float* logits, std::int64_t stride, int vocab, const SamplingRow* rows,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/logits.h"
 #include "kernels/rope.h"
 #include "kernels/sampling.h"
 #include "tensor/tensor.h"
@@ -35,5 +36,11 @@ void paged_attention_in_order(const PagedAttentionArgs& args, TensorView workspa
 
 /// See kernels/sampling.h: the probability of each token of a row.
 std::vector<double> filtered_probabilities(TensorView logits, const SamplingRow& row);
+
+/// See kernels/logits.h; in f32, since each operation is rounded.
+void edit_logits(TensorView logits, const LogitEdits& edits);
+
+/// Natural logarithms of softmax(logits), [vocab] finite or -inf, in double.
+std::vector<double> log_softmax(TensorView logits);
 
 }  // namespace minisgl::kernels::ref
