@@ -102,7 +102,7 @@ def test_settings_come_from_flags_then_environment_then_file(started, sample_mod
         ("[sevre]\nport = 1", 'there is no command "sevre"'),
         ("port = 1979-05-27", '"port" is neither text'),
         ('config = "x"', 'there is no setting "config"'),
-        ("page-size = 0", "--page-size"),
+        ("max-running-requests = 0", "--max-running-requests"),
     ],
 )
 def test_a_wrong_setting_in_the_file_is_named(minisgl_binary, tmp_path, text, complaint):

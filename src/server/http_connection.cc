@@ -169,7 +169,7 @@ asio::awaitable<bool> Connection::read(Parser& parser) {
   if (!is_preflight && context_.keys.guards(record_.path) &&
       !context_.keys.accepts(field(parser.get(), "Authorization"),
                              field(parser.get(), "x-api-key"))) {
-    auto refusing = refuse_request(unauthorized_reply());
+    auto refusing = refuse_request(Routes::unauthorized(record_.path));
     co_await std::move(refusing);
     co_return false;
   }
@@ -242,7 +242,7 @@ asio::awaitable<void> Connection::serve(const HttpRequest& request) {
   };
   if (context_.draining && request.target != "/metrics") {
     fields_.keep_alive = false;
-    job->outcome.emplace(draining_reply(record_.path));
+    job->outcome.emplace(Routes::draining(record_.path));
   } else if (!Routes::is_slow(request)) {
     job->outcome.emplace(context_.routes.handle(request, std::move(notify)));
   } else {

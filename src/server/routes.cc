@@ -123,9 +123,8 @@ HttpReply unknown_path(std::string_view path) {
 }
 
 // In the form of the API that the path belongs to.
-HttpReply failure(const HttpRequest& request, int status, const RequestError& error) {
-  if (path_of(request).starts_with("/v1/messages"))
-    return anthropic::error_reply(status, error.what());
+HttpReply failure(std::string_view path, int status, const RequestError& error) {
+  if (path.starts_with("/v1/messages")) return anthropic::error_reply(status, error.what());
   return error_reply(status, error.what(), error.param(), error.code());
 }
 
@@ -156,6 +155,22 @@ std::vector<std::pair<std::string_view, std::string_view>> Routes::paths() {
   return all;
 }
 
+HttpReply Routes::unauthorized(std::string_view path) {
+  HttpReply reply = failure(path, 401,
+                            RequestError("a key is needed: send one of this server's API keys as "
+                                         "\"Authorization: Bearer KEY\" or \"x-api-key: KEY\"",
+                                         "", "invalid_api_key"));
+  reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+HttpReply Routes::draining(std::string_view path) {
+  HttpReply reply = failure(path, 503, RequestError("the server is shutting down", "", "draining"));
+  if (path == "/health") reply.body = R"({"status":"draining"})";
+  reply.headers.emplace_back("Retry-After", "1");
+  return reply;
+}
+
 bool Routes::is_slow(const HttpRequest& request) {
   return request.method == "POST" && path_of(request) != "/v1";
 }
@@ -164,14 +179,14 @@ Routes::Outcome Routes::handle(const HttpRequest& request, std::function<void()>
   try {
     return dispatch(request, std::move(notify));
   } catch (const StatusError& e) {
-    HttpReply reply = failure(request, e.status(), e);
+    HttpReply reply = failure(path_of(request), e.status(), e);
     if (e.status() == 429) reply.headers.emplace_back("Retry-After", "1");
     return reply;
   } catch (const RequestError& e) {
-    return failure(request, 400, e);
+    return failure(path_of(request), 400, e);
   } catch (const std::exception& e) {
     log::error("{} {} failed: {}", request.method, request.target, e.what());
-    return failure(request, 500, RequestError(e.what()));
+    return failure(path_of(request), 500, RequestError(e.what()));
   }
 }
 

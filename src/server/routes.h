@@ -40,6 +40,11 @@ class Routes {
   /// Every path, with its methods separated by ", "; one that ends in '/' stands for all below it.
   static std::vector<std::pair<std::string_view, std::string_view>> paths();
 
+  /// 401, in the form of the path's API.
+  static HttpReply unauthorized(std::string_view path);
+  /// 503, while the server stops; /health says {"status":"draining"}.
+  static HttpReply draining(std::string_view path);
+
   /// Never throws: what goes wrong becomes a reply with OpenAI's error object. `notify`: as for
   /// Exchange. HEAD is answered as GET is: the caller leaves the body out.
   Outcome handle(const HttpRequest& request, std::function<void()> notify);
