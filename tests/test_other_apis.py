@@ -29,9 +29,7 @@ def test_bad_tokens_are_refused(server):
 def test_sglangs_generate_answers_in_its_own_form(server):
     params = {"max_new_tokens": 8, "temperature": 0, "ignore_eos": True}
     once = post(server.port, "/generate", {"text": "The sea", "sampling_params": params}).json
-    expected = complete(
-        server.port, "The sea", max_tokens=8, temperature=0, ignore_eos=True
-    ).json
+    expected = complete(server.port, "The sea", max_tokens=8, temperature=0, ignore_eos=True).json
     assert once["text"] == expected["choices"][0]["text"]
     assert once["meta_info"]["finish_reason"] == {"type": "length", "length": 8}
     assert once["meta_info"]["prompt_tokens"] == expected["usage"]["prompt_tokens"]
@@ -71,6 +69,12 @@ def test_a_flushed_cache_is_empty(server):
     wait_until(lambda: health(server.port)["cached_pages"] == 0, 5, "flushing")
     again = chat(server.port, "Remember this.", max_tokens=2).json["usage"]
     assert again["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+def test_any_model_may_be_asked_for(start_server):
+    server = start_server("--accept-any-model", "--served-model-name", "small")
+    assert chat(server.port, "hi", max_tokens=1, model="claude-x").json["model"] == "small"
+    server.stop()
 
 
 def test_the_api_describes_itself(server):
