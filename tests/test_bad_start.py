@@ -108,7 +108,7 @@ def test_a_context_that_is_too_long(fails, sample_model):
     ("flags", "named"),
     [
         (["--page-sise", "4"], "--page-sise"),
-        (["--page-size", "0"], "--page-size: '0' is not a number of at least 1"),
+        (["--page-size", "-1"], "--page-size: '-1' is not a number of at least 0"),
         (["--threads", "many"], "--threads: 'many' is not a number of at least 0"),
         (["--memory-ratio", "90"], "--memory-ratio: '90' is not a number from 0.01 to 1"),
         (["--cache", "lru"], "'lru' is not known; known are naive, radix"),

@@ -94,7 +94,9 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
           ->capture_default_str(),
       one_of(app.add_option("--cache-type,--cache", o.cache_type, "Prefix cache: radix, naive"),
              prefix_cache_names()),
-      count(app.add_option("--page-size", o.page_size, "Tokens of a KV page"), false),
+      count(app.add_option("--page-size", o.page_size,
+                           "Tokens of a KV page; 0: 1 on a CPU, 64 on a GPU"),
+            true),
       count(app.add_option("--num-pages", o.num_pages,
                            "Pages of the KV cache; 0: from the available memory"),
             true),
@@ -109,9 +111,11 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       count(app.add_option("--max-seq-len-override", o.max_seq_len,
                            "Tokens of prompt and answer together; 0: the model's context"),
             true),
-      count(app.add_option("--max-prefill-length,--max-extend-length", o.max_prefill_length,
-                           "Prompt tokens of one step; longer prompts are chunked"),
-            false),
+      count(
+          app.add_option("--max-prefill-length,--max-extend-length", o.max_prefill_length,
+                         "Prompt tokens of one step, longer prompts are chunked; 0: 256 on a CPU, "
+                         "8192 on a GPU"),
+          true),
       app.add_flag_callback(
           "--no-overlap", [&o] { o.overlap = false; },
           "Plan a step only when the one before it is done"),
@@ -121,6 +125,8 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
           ->check(number_from(-1, 1 << 20))
           ->type_name("N")
           ->capture_default_str(),
+      app.add_flag("--deterministic", o.deterministic,
+                   "GPU: an answer does not depend on the requests beside it, as on a CPU; slow"),
       app.add_flag("--check-graphs", o.check_graphs,
                    "Stop when an input of a graph was not refreshed; slow")};
   for (CLI::Option* option : options) option->group("Engine");
@@ -154,7 +160,17 @@ void add_chat_flags(CLI::App& app, LlmOptions& o) {
                      "chat_template_kwargs win")
           ->type_name("JSON"),
       app.add_flag("--parse-special-in-messages", o.parse_special_in_messages,
-                   "Special tokens in messages count as such; without it they are plain text")};
+                   "Special tokens in messages count as such; without it they are plain text"),
+      app.add_option("--tool-call-parser", o.tool_call_parser,
+                     "How answers write tool calls: none, hermes, llama3_json, mistral; auto: as "
+                     "the chat template shows")
+          ->type_name("NAME")
+          ->capture_default_str(),
+      app.add_option("--reasoning-parser", o.reasoning_parser,
+                     "How answers write reasoning: none, think (<think>...</think>); auto: as the "
+                     "chat template shows")
+          ->type_name("NAME")
+          ->capture_default_str()};
   for (CLI::Option* option : options) option->group("Chats");
 }
 

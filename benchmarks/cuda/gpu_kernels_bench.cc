@@ -152,38 +152,68 @@ void products(Bench& bench, Stream& stream) {
   }
 }
 
-void attention(Bench& bench, Stream& stream, std::int32_t rows, std::int32_t keys,
-               std::int32_t queries) {
-  constexpr std::int32_t kHeads = 16, kKvHeads = 8, kDim = 128, kPage = 256;
-  const std::string name = fmt::format("attention {} x {} keys, {} quer{}", rows, keys, queries,
-                                       queries == 1 ? "y" : "ies");
-  if (!bench.wants(name)) return;
-  const std::int64_t row_bytes = std::int64_t{keys} * kKvHeads * kDim * 2 * 2;
+struct AttentionCase {
+  std::int32_t rows, keys, queries;
+  bool in_tiles = false;  ///< prompts: FlashInfer's kernel for Hopper
+  std::int32_t dim = 128, heads = 16, kv_heads = 8;
+
+  std::string name() const {
+    std::string text = fmt::format("attention {} x {} keys, {} quer{}", rows, keys, queries,
+                                   queries == 1 ? "y" : "ies");
+    if (dim != 128 || heads != 16) text += fmt::format(", {}/{} heads of {}", heads, kv_heads, dim);
+    return queries == 1 ? text : text + (in_tiles ? " (tiles)" : " (ours)");
+  }
+};
+
+/// Pages of all sequences, mixed by a stride.
+Tensor mixed_pages(std::int64_t rows, std::int64_t pages) {
+  std::vector<std::int32_t> table;
+  for (std::int64_t i = 0; i < rows * pages; ++i)
+    table.push_back(static_cast<std::int32_t>((i * 7919) % (rows * pages)));
+  return on_gpu(table, {rows, pages});
+}
+
+Tensor tiles_of(const AttentionCase& c) {
+  const std::vector<kernels::gpu::PrefillRow> rows(static_cast<std::size_t>(c.rows),
+                                                   {c.queries, c.keys});
+  std::vector<std::int32_t> tiles(static_cast<std::size_t>(
+      2 * kernels::gpu::max_prefill_tiles(c.rows, std::int64_t{c.rows} * c.queries, c.dim)));
+  const std::int64_t count = kernels::gpu::prefill_tiles(rows, 0, c.dim, tiles);
+  tiles.resize(static_cast<std::size_t>(2 * count));
+  return on_gpu(tiles, {count, 2});
+}
+
+void attention(Bench& bench, Stream& stream, const AttentionCase& c) {
+  constexpr std::int32_t kPage = 256;
+  if (!bench.wants(c.name()) ||
+      (c.in_tiles && !kernels::gpu::takes_prefill_tiles(kGpu, c.dim, kPage)))
+    return;
+  const std::int64_t row_bytes = std::int64_t{c.keys} * c.kv_heads * c.dim * 2 * 2;
   const std::int64_t layers =
-      std::clamp<std::int64_t>((std::int64_t{1} << 30) / (row_bytes * rows), 2, 28);
-  const std::int64_t pages = (keys + kPage - 1) / kPage;
-  const Shape pool{pages * rows * kPage, kKvHeads, kDim};
+      std::clamp<std::int64_t>((std::int64_t{1} << 30) / (row_bytes * c.rows), 2, 28);
+  const std::int64_t pages = (c.keys + kPage - 1) / kPage;
+  const Shape pool{pages * c.rows * kPage, c.kv_heads, c.dim};
   std::vector<Tensor> k, v;
   for (std::int64_t i = 0; i < layers; ++i) {
     k.push_back(random_numbers(pool));
     v.push_back(random_numbers(pool));
   }
-  std::vector<std::int32_t> table, lengths(static_cast<std::size_t>(rows), keys), offsets{0};
-  for (std::int32_t i = 0; i < rows * pages; ++i)  // a stride that mixes the pages
-    table.push_back(static_cast<std::int32_t>((std::int64_t{i} * 7919) % (rows * pages)));
-  for (std::int32_t i = 0; i < rows; ++i) offsets.push_back(offsets.back() + queries);
-  const Tensor page_table = on_gpu(table, {rows, pages}), cache_seqlens = on_gpu(lengths, {rows}),
-               cu_seqlens = on_gpu(offsets, {rows + 1});
-  const Shape q_shape{std::int64_t{rows} * queries, kHeads, kDim};
+  std::vector<std::int32_t> lengths(static_cast<std::size_t>(c.rows), c.keys), offsets{0};
+  for (std::int32_t i = 0; i < c.rows; ++i) offsets.push_back(offsets.back() + c.queries);
+  const Tensor page_table = mixed_pages(c.rows, pages), cache_seqlens = on_gpu(lengths, {c.rows}),
+               cu_seqlens = on_gpu(offsets, {c.rows + 1}),
+               tiles = c.in_tiles ? tiles_of(c) : Tensor();
+  const Shape q_shape{std::int64_t{c.rows} * c.queries, c.heads, c.dim};
   const Tensor q = random_numbers(q_shape);
   const Tensor out(q_shape, DType::kBF16, {.device = kGpu});
   const Tensor workspace(
-      {kernels::gpu::paged_attention_workspace_bytes(rows, kHeads, kKvHeads, kDim)}, DType::kU8,
+      {kernels::gpu::paged_attention_workspace_bytes(c.heads, c.kv_heads, c.dim)}, DType::kU8,
       {.device = kGpu});
-  const double pairs = queries == 1 ? static_cast<double>(keys) : queries * (keys - queries / 2.0);
-  bench.measure({.name = name,
-                 .bytes = queries == 1 ? static_cast<double>(row_bytes * rows) : 0,
-                 .flops = 4.0 * rows * pairs * kHeads * kDim,
+  const double pairs =
+      c.queries == 1 ? static_cast<double>(c.keys) : c.queries * (c.keys - c.queries / 2.0);
+  bench.measure({.name = c.name(),
+                 .bytes = c.queries == 1 ? static_cast<double>(row_bytes * c.rows) : 0,
+                 .flops = 4.0 * c.rows * pairs * c.heads * c.dim,
                  .launches = static_cast<int>(layers),
                  .run = [&](int i) {
                    const auto at = static_cast<std::size_t>(i);
@@ -191,21 +221,35 @@ void attention(Bench& bench, Stream& stream, std::int32_t rows, std::int32_t key
                                              .kv = {.k = k[at].view().data,
                                                     .v = v[at].view().data,
                                                     .dtype = DType::kBF16,
-                                                    .num_heads = kKvHeads,
-                                                    .head_dim = kDim,
-                                                    .slot_stride = std::int64_t{kKvHeads} * kDim,
-                                                    .head_stride = kDim,
+                                                    .num_heads = c.kv_heads,
+                                                    .head_dim = c.dim,
+                                                    .slot_stride = std::int64_t{c.kv_heads} * c.dim,
+                                                    .head_stride = c.dim,
                                                     .num_slots = pool[0],
                                                     .page_size = kPage},
                                              .cu_seqlens_q = cu_seqlens,
                                              .cache_seqlens = cache_seqlens,
                                              .page_table = page_table,
-                                             .scale = 1.0F / std::sqrt(static_cast<float>(kDim)),
-                                             .max_seqlen_q = queries,
-                                             .max_seqlen_k = keys,
-                                             .out = out},
+                                             .scale = 1.0F / std::sqrt(static_cast<float>(c.dim)),
+                                             .max_seqlen_q = c.queries,
+                                             .max_seqlen_k = c.keys,
+                                             .out = out,
+                                             .prefill_tiles = tiles.view()},
                                             workspace, stream);
                  }});
+}
+
+void prompts(Bench& bench, Stream& stream) {
+  for (const bool in_tiles : {false, true}) {
+    for (const std::int32_t queries : {16, 32, 64, 128, 256, 512, 2048})
+      attention(bench, stream, {1, 4096, queries, in_tiles});
+    for (const std::int32_t queries : {16, 32, 64, 128, 256})
+      attention(bench, stream, {32, 512, queries, in_tiles});
+    attention(bench, stream, {4, 3000, 3000, in_tiles});
+    attention(bench, stream, {1, 8192, 8192, in_tiles});
+    attention(bench, stream, {1, 8192, 8192, in_tiles, 64});
+    attention(bench, stream, {2, 8192, 8192, in_tiles, 128, 40, 8});
+  }
 }
 
 void small_kernels(Bench& bench, Stream& stream) {
@@ -268,9 +312,9 @@ int run(const std::string& filter) {
   Bench bench(cuda::as_cuda(*stream), filter);
   products(bench, *stream);
   for (const std::int32_t rows : {1, 8, 64, 256})
-    for (const std::int32_t keys : {128, 1024, 4096}) attention(bench, *stream, rows, keys, 1);
-  attention(bench, *stream, 1, 8192, 8192);
-  attention(bench, *stream, 4, 3000, 3000);
+    for (const std::int32_t keys : {128, 1024, 4096}) attention(bench, *stream, {rows, keys, 1});
+  attention(bench, *stream, {.rows = 64, .keys = 1024, .queries = 1, .heads = 40});
+  prompts(bench, *stream);
   small_kernels(bench, *stream);
   sampling(bench, *stream);
   return 0;

@@ -34,16 +34,20 @@ struct LlmOptions {
   std::string simd = "auto";  ///< "plain", "avx2", "avx512"
   std::string attention_backend = "auto";
   std::string cache_type = "radix";  ///< prefix cache: "radix" or "naive"
-  std::int32_t page_size = 1;        ///< tokens of a KV page
+  std::int32_t page_size = 0;        ///< tokens of a KV page; 0: 1 on a CPU, 64 on a GPU
   std::int32_t num_pages = 0;        ///< 0: from the available memory
   double memory_ratio = 0.5;         ///< share of the available memory for the KV cache
   std::int32_t max_running_requests = 256;
   std::int32_t max_seq_len = 0;  ///< prompt and answer together; 0: as the model was trained
-  std::int32_t max_prefill_length = 256;  ///< prompt tokens computed in one step
-  bool overlap = true;                    ///< plan a step while the one before it runs
+  /// Prompt tokens computed in one step; 0: 256 on a CPU, 8192 on a GPU.
+  std::int32_t max_prefill_length = 0;
+  bool overlap = true;  ///< plan a step while the one before it runs
   /// Requests of the largest graph; 0: no graphs. -1: by the free memory on a GPU, none on a CPU.
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< these instead, if there are any
+  /// On a GPU: a request's tokens do not depend on the requests beside it; slow. On a CPU they
+  /// never do.
+  bool deterministic = false;
   bool check_graphs =
       false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
   std::string served_model_name = {};  ///< empty: the file's or folder's name
@@ -54,6 +58,12 @@ struct LlmOptions {
   /// A JSON object of template variables that a request's chat_template_kwargs override.
   std::string default_chat_template_kwargs = {};
   bool parse_special_in_messages = false;  ///< else special tokens in messages are plain text
+  /// How answers write tool calls: "none", "hermes", "llama3_json", "mistral"; "auto": as the chat
+  /// template shows them.
+  std::string tool_call_parser = "auto";
+  /// Whether answers begin with reasoning: "none", "think" (<think>...</think>); "auto": if the chat
+  /// template knows of it.
+  std::string reasoning_parser = "auto";
 };
 
 /// A token with its log-probability under the model's own distribution: before temperature,

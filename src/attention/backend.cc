@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "attention/cuda/fi_gpu_backend.h"
 #include "attention/fa_backend.h"
 #include "attention/fi_backend.h"
 #include "attention/hybrid_backend.h"
@@ -11,6 +12,7 @@
 #include "attention/trtllm_backend.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "tensor/cuda/build.h"
 
 namespace minisgl {
 namespace {
@@ -26,10 +28,16 @@ struct Entry {
   bool on_gpus = false;
 };
 
+std::unique_ptr<AttentionBackend> make_fi(const AttentionShape& shape) {
+  if constexpr (cuda::kBuilt)
+    if (!shape.device.is_cpu()) return std::make_unique<FiGpuBackend>(shape);
+  return std::make_unique<FiBackend>(shape);
+}
+
 constexpr Entry kBackends[] = {
     {"ref", make<RefBackend>, /*on_gpus=*/true},
     {"fa", make<FaBackend>, /*on_gpus=*/true},
-    {"fi", make<FiBackend>},
+    {"fi", make_fi, /*on_gpus=*/true},
     {"trtllm", make<TrtllmBackend>},
 };
 
@@ -42,7 +50,7 @@ std::unique_ptr<AttentionBackend> make_single(std::string_view name, const Atten
     if (entry.name != wanted) continue;
     if (!shape.device.is_cpu() && !entry.on_gpus)
       throw Error("the attention backend " + std::string(name) +
-                  " does not run on GPUs yet; use fa or ref");
+                  " does not run on GPUs yet; use fa, fi or ref");
     return entry.make(shape);
   }
   throw Error("unknown attention backend \"" + std::string(name) + "\"; known are auto, " +

@@ -1,6 +1,7 @@
 #include "attention/fa_backend.h"
 
 #include "attention/arguments.h"
+#include "attention/cuda/tiles.h"
 #include "attention/lengths.h"
 #include "base/math.h"
 #include "kernels/attention.h"
@@ -12,8 +13,11 @@ namespace {
 
 std::int64_t block_capacity(const AttentionShape& shape) {
   const std::int64_t pages = ceil_div<std::int64_t>(shape.max_seq_len_tokens, shape.page_size);
-  // Four arrays, each of which may lose up to 16 entries to alignment.
-  return shape.max_rows * (3 + pages) + 2 + 4 * 16;
+  std::int64_t tiles = 0;
+  if constexpr (cuda::kBuilt)
+    if (!shape.device.is_cpu()) tiles = prefill_tiles_capacity(shape);
+  // Five arrays, each of which may lose up to 16 entries to alignment.
+  return shape.max_rows * (3 + pages) + 2 + tiles + 5 * 16;
 }
 
 }  // namespace
@@ -47,6 +51,16 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
   }
   metadata->page_table = page_table.device;
 
+  if constexpr (cuda::kBuilt)
+    if (!shape_.device.is_cpu() && lengths.max_seqlen_q > 1 && !copy.dry()) {
+      // Decode rows have a kernel of their own.
+      metadata->num_decode = batch.num_decode;
+      if (!has_tiles_) has_tiles_ = has_prefill_tiles(shape_);
+      if (*has_tiles_)
+        metadata->prefill_tiles = add_prefill_tiles(rows.subspan(batch.num_decode),
+                                                    batch.num_decode, shape_.head_dim, block);
+    }
+
   if (lengths.max_seqlen_q == 1) {
     metadata->queries = FaMetadata::Queries::kOneEach;
     metadata->cu_seqlens_q = block->add_on_device({num_rows + 1});
@@ -67,8 +81,8 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
 std::int64_t FaBackend::workspace_bytes(std::int64_t num_tokens, Stream& stream) const {
   if constexpr (cuda::kBuilt)
     if (!stream.device().is_cpu())
-      return kernels::gpu::paged_attention_workspace_bytes(shape_.max_rows, shape_.num_heads,
-                                                           shape_.num_kv_heads, shape_.head_dim);
+      return kernels::gpu::paged_attention_workspace_bytes(shape_.num_heads, shape_.num_kv_heads,
+                                                           shape_.head_dim);
   return kernels::paged_attention_workspace_bytes(num_tokens, shape_.num_heads, shape_.head_dim,
                                                   shape_.max_seq_len_tokens,
                                                   as_cpu(stream).num_threads());
@@ -84,18 +98,21 @@ void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwar
   // all.
   const TensorView workspace =
       ctx.scratch.alloc({workspace_bytes(q.dim(0), ctx.stream)}, DType::kU8);
-  kernels::paged_attention({.q = q,
-                            .kv = kv,
-                            .cu_seqlens_q = metadata.cu_seqlens_q,
-                            .cache_seqlens = metadata.cache_seqlens,
-                            .page_table = metadata.page_table,
-                            .scale = shape_.scale,
-                            .window_tokens = shape_.window_of(layer),
-                            .softcap = shape_.softcap,
-                            .max_seqlen_q = metadata.max_seqlen_q,
-                            .max_seqlen_k = metadata.max_seqlen_k,
-                            .out = out},
-                           workspace, ctx.stream);
+  kernels::paged_attention(
+      {.q = q,
+       .kv = kv,
+       .cu_seqlens_q = metadata.cu_seqlens_q,
+       .cache_seqlens = metadata.cache_seqlens,
+       .page_table = metadata.page_table,
+       .scale = shape_.scale,
+       .window_tokens = shape_.window_of(layer),
+       .softcap = shape_.softcap,
+       .max_seqlen_q = metadata.max_seqlen_q,
+       .max_seqlen_k = metadata.max_seqlen_k,
+       .out = out,
+       .num_decode = metadata.num_decode,
+       .prefill_tiles = shape_.window_of(layer) == 0 ? metadata.prefill_tiles : TensorView{}},
+      workspace, ctx.stream);
 }
 
 void FaBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,

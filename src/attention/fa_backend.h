@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "attention/argument_pool.h"
 #include "attention/backend.h"
@@ -31,6 +32,8 @@ struct FaMetadata final : AttentionMetadata {
   std::int32_t max_seqlen_q = 0;
   std::int32_t max_seqlen_k = 0;
   Queries queries = Queries::kExtend;
+  std::int32_t num_decode = 0;  ///< the first rows, which compute one token each
+  TensorView prefill_tiles;     ///< of the other rows, for a GPU: see PagedAttentionArgs
   ArgumentPool::Lease block;
 };
 
@@ -73,6 +76,7 @@ class FaBackend final : public AttentionBackend {
   AttentionShape shape_;
   std::shared_ptr<ArgumentPool> pool_;
   Captured captured_;
+  std::optional<bool> has_tiles_;  // once the GPU was asked
 };
 
 }  // namespace minisgl

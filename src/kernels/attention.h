@@ -24,6 +24,11 @@ struct PagedAttentionArgs {
   std::int32_t max_seqlen_q = 0;
   std::int32_t max_seqlen_k = 0;
   TensorView out;  ///< [T, q_heads, head_dim] f32
+
+  // For GPUs alone; results are the same without them, up to rounding.
+  std::int32_t num_decode = 0;  ///< the first rows, which have one query each
+  /// [tiles, 2] i32: the queries of the other rows, as gpu::prefill_tiles() cuts them; or no memory
+  TensorView prefill_tiles = {};
 };
 
 /// out[t, h] = softmax(scale * q[t, h] . K) V over the keys that t may see: query i of row b (of n)

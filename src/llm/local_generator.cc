@@ -42,6 +42,14 @@ Device device_of(const LlmOptions& options) {
   throw Error("--device " + options.device + " is not there: " + why);
 }
 
+/// With what the device decides where `options` leave it open.
+LlmOptions with_device_defaults(LlmOptions options) {
+  const bool cpu = device_of(options).is_cpu();
+  if (options.page_size == 0) options.page_size = cpu ? 1 : 64;
+  if (options.max_prefill_length == 0) options.max_prefill_length = cpu ? 256 : 8192;
+  return options;
+}
+
 EngineConfig engine_config(const LlmOptions& options) {
   return {.device = device_of(options),
           .num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
@@ -55,6 +63,7 @@ EngineConfig engine_config(const LlmOptions& options) {
           .prefill_budget_tokens = options.max_prefill_length,
           .graph_max_batch_size = options.graph_max_batch_size,
           .graph_batch_sizes = options.graph_batch_sizes,
+          .deterministic = options.deterministic,
           .check_graphs = options.check_graphs,
           .on_logits = {}};
 }
@@ -99,7 +108,8 @@ ChatOptions chat_options(const LlmOptions& options) {
           .parse_special_in_messages = options.parse_special_in_messages};
 }
 
-std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
+std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
+  const LlmOptions options = with_device_defaults(given);
   const auto start = std::chrono::steady_clock::now();
   kernels::set_simd(options.simd);
   const EngineConfig config = engine_config(options);
@@ -144,9 +154,9 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& options) {
   return engine;
 }
 
-LocalGenerator::LocalGenerator(const LlmOptions& options)
-    : name_(options.served_model_name.empty() ? default_name(options.model)
-                                              : options.served_model_name) {
+LocalGenerator::LocalGenerator(const LlmOptions& given)
+    : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name) {
+  const LlmOptions options = with_device_defaults(given);
   load(options);
   if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
   if (const std::string text = describe(sampling_defaults_); !text.empty())
@@ -184,7 +194,11 @@ void LocalGenerator::start(SchedulerConfig config) {
 }
 
 void LocalGenerator::load(const LlmOptions& options) {
-  const ChatOptions chat = chat_options(options);  // its errors come before minutes of loading
+  // Errors in these come before minutes of loading.
+  const ChatOptions chat = chat_options(options);
+  const DialectOptions dialect{.tool_call_parser = options.tool_call_parser,
+                               .reasoning_parser = options.reasoning_parser};
+  choose_dialect("", dialect);
   // The vocabulary is read while the weights are repacked.
   const std::filesystem::path path = hub::find_model(options.model);
   auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
@@ -201,6 +215,9 @@ void LocalGenerator::load(const LlmOptions& options) {
   if (tokenizer_->chat_template().empty() && options.chat_template.empty()) return;
   try {
     chat_renderer_ = std::make_unique<ChatRenderer>(*tokenizer_, chat);
+    chat_dialect_ = choose_dialect(chat_renderer_->tool_source(), dialect);
+    log::info("Chats: tool calls as {}, reasoning {}", name(chat_dialect_.calls),
+              chat_dialect_.reasoning ? "between <think> and </think>" : "not looked for");
   } catch (const Error& e) {
     if (!options.chat_template.empty()) throw;  // what was asked for must work
     log::warning("No chats can be served: the model's chat template cannot be used: {}", e.what());
@@ -245,10 +262,11 @@ MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages,
   return chat_renderer_->render(messages, tools, kwargs, add_generation_prompt);
 }
 
-std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) const {
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return *ids;
-  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
-    std::vector<TokenId> ids = tokenizer().encode(*text, {.add_special = true});
+std::vector<TokenId> LocalGenerator::encode(const decltype(GenerateRequest::prompt)& prompt,
+                                            bool add_special) const {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    std::vector<TokenId> ids = tokenizer().encode(*text, {.add_special = add_special});
     const std::string bos = tokenizer().bos_token();
     if (!bos.empty() && text->starts_with(bos) && ids.size() > 1 && ids[0] == ids[1] &&
         !warned_of_two_bos_.exchange(true))
@@ -258,14 +276,14 @@ std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) cons
           bos);
     return ids;
   }
-  return tokenizer().encode(std::get<MarkedText>(request.prompt));
+  return tokenizer().encode(std::get<MarkedText>(prompt));
 }
 
 RequestId LocalGenerator::submit(GenerateRequest request,
                                  std::function<void(GenerateUpdate)> on_update) {
   NewRequest work{.id = {}, .prompt = {}, .sampling = request.sampling};
   try {
-    work.prompt = encode(request);
+    work.prompt = encode(request.prompt, /*add_special=*/true);
     if (work.sampling.max_tokens < 0)
       work.sampling.max_tokens =
           std::max<std::int64_t>(1, max_seq_len() - static_cast<std::int64_t>(work.prompt.size()));

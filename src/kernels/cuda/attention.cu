@@ -1,9 +1,6 @@
-// Attention on tensor cores: blocks of four warps, tiles of 64 keys in two stages of shared memory.
-//
-// Rows are (token, query head) pairs of one KV head. With many queries (kExtend) each warp has 16
-// rows of its own and all 64 keys of a tile. With one query for each sequence (kDecode) the rows
-// are the query heads of one KV head, and each warp has 16 of the 64 keys; long contexts are shared
-// out over blocks, of which the last one to end puts the parts together.
+// Which kernel computes what, and the one for several queries of a sequence on any GPU: blocks of
+// four warps, tiles of 64 keys in two stages of shared memory. Rows are (token, query head) pairs of
+// one KV head; each warp has 16 rows of its own and all keys of a tile.
 
 #include <cuda_runtime.h>
 
@@ -11,137 +8,13 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_args.cuh"
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/flashinfer/hopper_prefill.h"
+#include "kernels/cuda/flashinfer/ragged.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
 
 namespace minisgl::kernels::gpu {
 namespace {
-
-constexpr int kMaxSplits = 32;
-/// Blocks that fill a GPU of 132 multiprocessors twice, with three at once on each.
-constexpr std::int64_t kWantedBlocks = 792;
-
-/// A part of one query head's output: weights relative to max, in base 2.
-template <int kDim>
-struct Partial {
-  float max, sum;
-  float values[kDim];  // not yet divided by sum
-};
-
-/// Which keys a block computes: the tiles [begin, end) of the split, one of `splits` that are used.
-struct SplitTiles {
-  int begin, end, splits;
-};
-
-__device__ SplitTiles split_tiles(int first_key, int end_key, int split, int max_splits) {
-  const int first = first_key / kTile;
-  const int tiles = (end_key + kTile - 1) / kTile - first;
-  const int each = (tiles + max_splits - 1) / max_splits;
-  const int begin = min(tiles, split * each);
-  return {first + begin, first + min(tiles, begin + each), (tiles + each - 1) / each};
-}
-
-/// The last block of a (sequence, KV head) to end sums up what all of them left.
-template <int kDim>
-__device__ void merge_splits(const AttentionArgs& args, const Partial<kDim>* partials, int splits,
-                             int seq, int kv_head) {
-  for (int i = static_cast<int>(threadIdx.x); i < args.group * kDim; i += kThreads) {
-    const int row = i / kDim;
-    const int d = i % kDim;
-    const Partial<kDim>* parts = partials + row * kMaxSplits;
-    float top = -INFINITY;
-    for (int s = 0; s < splits; ++s) top = fmaxf(top, __ldcg(&parts[s].max));
-    float sum = 0;
-    float value = 0;
-    for (int s = 0; s < splits; ++s) {
-      const float weight = exp2f(__ldcg(&parts[s].max) - top);
-      sum += weight * __ldcg(&parts[s].sum);
-      value += weight * __ldcg(&parts[s].values[d]);
-    }
-    auto* out = static_cast<Bf16*>(args.out) + seq * args.out_stride +
-                (kv_head * args.group + row) * args.out_head_stride;
-    out[d] = __float2bfloat16_rn(value / sum);
-  }
-}
-
-/// Grid: (splits, KV heads, sequences). `tickets` [sequences * KV heads] is zero, and is again when
-/// the kernel ends.
-template <int kDim>
-__global__ void __launch_bounds__(kThreads)
-    decode_kernel(AttentionArgs args, Partial<kDim>* partials, int* tickets) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ float maxima[kWarps][16], sums[kWarps][16];
-  __shared__ int is_last;
-  let_next_start();
-  await_inputs();
-  const int seq = static_cast<int>(blockIdx.z);
-  const int kv_head = static_cast<int>(blockIdx.y);
-  const int split = static_cast<int>(blockIdx.x);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int end_key = args.cache_seqlens[seq];
-  const int first_key = args.window == 0 ? 0 : max(0, end_key - args.window);
-  const SplitTiles tiles = split_tiles(first_key, end_key, split, static_cast<int>(gridDim.x));
-  if (tiles.begin >= tiles.end) return;
-
-  const int g = lane / 4;
-  const auto* q = static_cast<const Bf16*>(args.q) + seq * args.q_stride;
-  const auto row_of = [&](int row) {
-    return row < args.group ? q + (kv_head * args.group + row) * args.q_head_stride : nullptr;
-  };
-  WarpRows<kDim, 16> rows;
-  rows.load_queries(row_of(g), row_of(g + 8), lane);
-  TileLoader<kDim> loader(args, seq, kv_head, end_key, shared);
-  loader.run(tiles.begin, tiles.end, [&](const TileMemory<kDim>& tile, int first) {
-    const int key = first + 16 * warp;
-    const Visible visible{first_key, end_key};
-    rows.add(tile, 16 * warp, key, visible, visible, args, lane);
-  });
-
-  // The four warps' parts meet in shared memory, which the tiles do not need any more.
-  auto* values = reinterpret_cast<float*>(shared);  // [kWarps][16][kDim]
-  rows.write(values + warp * 16 * kDim, maxima[warp], sums[warp], lane);
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < args.group * kDim; i += kThreads) {
-    const int row = i / kDim;
-    const int d = i % kDim;
-    float top = maxima[0][row];
-    for (int w = 1; w < kWarps; ++w) top = fmaxf(top, maxima[w][row]);
-    float sum = 0;
-    float value = 0;
-    for (int w = 0; w < kWarps; ++w) {
-      const float weight = exp2f(maxima[w][row] - top);
-      sum += weight * sums[w][row];
-      value += weight * values[(w * 16 + row) * kDim + d];
-    }
-    const int head = kv_head * args.group + row;
-    if (tiles.splits == 1) {
-      auto* out =
-          static_cast<Bf16*>(args.out) + seq * args.out_stride + head * args.out_head_stride;
-      out[d] = __float2bfloat16_rn(value / sum);
-      continue;
-    }
-    Partial<kDim>& part =
-        partials[(std::int64_t{seq} * args.kv_heads * args.group + head) * kMaxSplits + split];
-    part.values[d] = value;
-    if (d == 0) {
-      part.max = top;
-      part.sum = sum;
-    }
-  }
-  if (tiles.splits == 1) return;
-  __threadfence();
-  __syncthreads();
-  int* ticket = tickets + seq * args.kv_heads + kv_head;
-  if (threadIdx.x == 0) is_last = static_cast<int>(atomicAdd(ticket, 1) == tiles.splits - 1);
-  __syncthreads();
-  if (is_last == 0) return;
-  __threadfence();
-  if (threadIdx.x == 0) *ticket = 0;
-  merge_splits<kDim>(
-      args, partials + (std::int64_t{seq} * args.kv_heads + kv_head) * args.group * kMaxSplits,
-      tiles.splits, seq, kv_head);
-}
 
 /// Grid: (blocks of 64 rows, KV heads, sequences); the blocks that see most come first.
 template <int kDim>
@@ -179,55 +52,63 @@ __global__ void __launch_bounds__(kThreads) extend_kernel(AttentionArgs args) {
   const int begin_key = visible(first_row).begin;
   const Visible low = visible(row);
   const Visible high = visible(row + 8);
-  TileLoader<kDim> loader(args, seq, kv_head, end_key, shared);
-  loader.run(begin_key / kTile, (end_key + kTile - 1) / kTile,
-             [&](const TileMemory<kDim>& tile, int first) {
-               rows.add(tile, 0, first, low, high, args, lane);
-             });
+  TileLoader<kDim>(args, shared)
+      .run({seq, kv_head, end_key}, begin_key / kTile, (end_key + kTile - 1) / kTile,
+           [&](const TileMemory<kDim>& tile, int first) {
+             rows.add(tile, 0, first, low, high, args, lane);
+           });
   const auto output = [&](int r) {
     return const_cast<Bf16*>(place(r, args.out, args.out_stride, args.out_head_stride));
   };
   rows.write_output(output(row), output(row + 8), lane);
 }
 
-/// Zeros that every launch on a stream leaves as it found them.
-class Tickets {
+template <int kDim>
+void run_extend(const AttentionArgs& job, std::int64_t max_queries, cuda::CudaStream& stream) {
+  constexpr int kShared = shared_bytes<kDim>();
+  static const cudaError_t allowed = cudaFuncSetAttribute(
+      extend_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  cuda::check_cuda(allowed, "asking for ", kShared, " bytes of shared memory");
+  const dim3 grid(blocks_for(max_queries * job.group, 64), static_cast<unsigned>(job.kv_heads),
+                  static_cast<unsigned>(job.num_seqs));
+  launch("paged_attention (extend)", extend_kernel<kDim>, {grid, kThreads, kShared},
+         stream.handle(), job);
+}
+
+/// The counter of hopper_prefill_*(), which every launch leaves as it found it.
+class PrefillCounter {
  public:
-  explicit Tickets(cuda::CudaStream& stream)
-      : memory_(kCount * sizeof(int), {.device = stream.device()}) {}
-  static constexpr std::int64_t kCount = 1 << 18;
-  int* data() const { return reinterpret_cast<int*>(memory_.data()); }
+  explicit PrefillCounter(cuda::CudaStream& stream) : memory_(4, {.device = stream.device()}) {}
+  std::uint32_t* data() const { return reinterpret_cast<std::uint32_t*>(memory_.data()); }
 
  private:
   Buffer memory_;
 };
 
-template <int kDim>
-void run(const PagedAttentionArgs& args, const AttentionArgs& job, TensorView workspace,
-         cuda::CudaStream& stream) {
-  constexpr int kShared = shared_bytes<kDim>();
-  const auto seqs = static_cast<unsigned>(job.num_seqs);
-  const auto heads = static_cast<unsigned>(job.kv_heads);
-  if (args.max_seqlen_q > 1) {
-    static const cudaError_t allowed = cudaFuncSetAttribute(
-        extend_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    cuda::check_cuda(allowed, "asking for ", kShared, " bytes of shared memory");
-    const dim3 grid(blocks_for(std::int64_t{args.max_seqlen_q} * job.group, 64), heads, seqs);
-    launch("paged_attention (extend)", extend_kernel<kDim>, {grid, kThreads, kShared},
-           stream.handle(), job);
-    return;
+void run_prefill(const AttentionArgs& job, const int* page_offsets, const TensorView& tiles,
+                 const TensorView& q, const KvView& kv, cuda::CudaStream& stream) {
+  const HopperPrefill prefill{.args = job,
+                              .page_offsets = page_offsets,
+                              .tiles = reinterpret_cast<const PrefillTile*>(tiles.data),
+                              .num_tiles = static_cast<std::int32_t>(tiles.dim(0)),
+                              .num_tokens = static_cast<std::int32_t>(q.dim(0)),
+                              .num_slots = static_cast<std::int32_t>(kv.num_slots),
+                              .num_multiprocessors = stream.num_multiprocessors(),
+                              .counter = stream.state<PrefillCounter>().data()};
+  if (job.head_dim == 64) {
+    hopper_prefill_64(prefill, stream.handle());
+  } else {
+    hopper_prefill_128(prefill, stream.handle());
   }
-  static const cudaError_t allowed = cudaFuncSetAttribute(
-      decode_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  cuda::check_cuda(allowed, "asking for ", kShared, " bytes of shared memory");
-  const std::int64_t pairs = std::int64_t{job.num_seqs} * job.kv_heads;
-  check(pairs <= Tickets::kCount, "attention to ", job.num_seqs, " sequences is too much at once");
-  const std::int64_t tiles = ceil_div<std::int64_t>(args.max_seqlen_k, kTile);
-  const auto splits = static_cast<unsigned>(std::clamp<std::int64_t>(
-      ceil_div(kWantedBlocks, pairs), 1, std::min<std::int64_t>(kMaxSplits, tiles)));
-  launch("paged_attention (decode)", decode_kernel<kDim>,
-         {dim3(splits, heads, seqs), kThreads, kShared}, stream.handle(), job,
-         reinterpret_cast<Partial<kDim>*>(workspace.data), stream.state<Tickets>().data());
+}
+
+/// The sequences from `first` on; tokens are counted as before.
+AttentionArgs without_first(AttentionArgs job, int first) {
+  job.cu_seqlens_q += first;
+  job.cache_seqlens += first;
+  job.page_table += first * job.page_table_stride;
+  job.num_seqs -= first;
+  return job;
 }
 
 bool is_fast(const PagedAttentionArgs& args) {
@@ -282,13 +163,9 @@ AttentionArgs attention_args(const PagedAttentionArgs& args) {
           .softcap = args.softcap};
 }
 
-std::int64_t paged_attention_workspace_bytes(std::int64_t max_rows, std::int32_t q_heads,
-                                             std::int32_t kv_heads, std::int32_t head_dim) {
-  // Of the splits that a step may use, whatever its number of rows: they are laid out for
-  // kMaxSplits a head, and with many rows there is one.
-  const std::int64_t split_rows =
-      std::min(max_rows, ceil_div(kWantedBlocks, std::int64_t{kv_heads}));
-  return split_rows * q_heads * kMaxSplits * (head_dim + 2) * 4;
+std::int64_t paged_attention_workspace_bytes(std::int32_t q_heads, std::int32_t kv_heads,
+                                             std::int32_t head_dim) {
+  return decode_workspace_bytes(kv_heads, ceil_div(q_heads, kv_heads), head_dim);
 }
 
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream) {
@@ -299,14 +176,50 @@ void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Strea
   const AttentionArgs job = attention_args(args);
   check_tensor(workspace, {-1}, DType::kU8, "workspace");
   const std::int64_t needed = paged_attention_workspace_bytes(
-      job.num_seqs, static_cast<std::int32_t>(args.q.dim(1)), job.kv_heads, job.head_dim);
+      static_cast<std::int32_t>(args.q.dim(1)), job.kv_heads, job.head_dim);
   check(workspace.numel() >= needed, "workspace has ", workspace.numel(), " bytes, needs ", needed);
-  if (stream.dry() || args.q.dim(0) == 0) return;
-  if (job.head_dim == 64) {
-    run<64>(args, job, workspace, as_cuda(stream));
-  } else {
-    run<128>(args, job, workspace, as_cuda(stream));
+  const bool in_tiles = args.prefill_tiles.data != nullptr && args.prefill_tiles.numel() > 0;
+  if (in_tiles) {
+    check_tensor(args.prefill_tiles, {-1, 2}, DType::kI32, "prefill_tiles");
+    check(args.window_tokens == 0 && args.softcap == 0,
+          "prefill_tiles are for attention without a window and without a cap");
   }
+  if (stream.dry() || args.q.dim(0) == 0) return;
+  cuda::CudaStream& gpu = as_cuda(stream);
+  const int num_decode = args.max_seqlen_q == 1 ? job.num_seqs : args.num_decode;
+  if (num_decode > 0) {
+    AttentionArgs decode = job;
+    decode.num_seqs = num_decode;
+    run_decode(decode, args.max_seqlen_k, workspace, gpu);
+  }
+  if (num_decode == job.num_seqs) return;
+  if (in_tiles) {
+    run_prefill(job, /*page_offsets=*/nullptr, args.prefill_tiles, args.q, args.kv, gpu);
+  } else if (job.head_dim == 64) {
+    run_extend<64>(without_first(job, num_decode), args.max_seqlen_q, gpu);
+  } else {
+    run_extend<128>(without_first(job, num_decode), args.max_seqlen_q, gpu);
+  }
+}
+
+void ragged_prefill(const RaggedArgs& args, TensorView tiles, TensorView cache_seqlens,
+                    Stream& stream) {
+  const std::int64_t seqs = cache_seqlens.dim(0);
+  check_tensor(tiles, {-1, 2}, DType::kI32, "tiles");
+  check_tensor(args.kv_indptr, {seqs + 1}, DType::kI32, "kv_indptr");
+  // The checks of a page table, of which kv_indices is one that has no rows.
+  const AttentionArgs job = attention_args(
+      {.q = args.q,
+       .kv = args.kv,
+       .cu_seqlens_q = args.qo_indptr,
+       .cache_seqlens = cache_seqlens,
+       .page_table = TensorView(args.kv_indices.data, {seqs, 0}, DType::kI32, args.q.device),
+       .scale = args.scale,
+       .out = args.out});
+  check(args.q.dtype == DType::kBF16 && args.kv.dtype == DType::kBF16,
+        "tiles of queries are for bf16");
+  if (stream.dry() || tiles.dim(0) == 0) return;
+  run_prefill(job, args.kv_indptr.as<std::int32_t>(), tiles, args.q, args.kv, as_cuda(stream));
 }
 
 }  // namespace minisgl::kernels::gpu

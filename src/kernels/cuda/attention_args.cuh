@@ -33,4 +33,11 @@ struct AttentionArgs {
 /// Checks them; throws Error that says what was expected.
 AttentionArgs attention_args(const PagedAttentionArgs& args);
 
+/// One query for each sequence, of up to `max_keys` keys; bf16, heads of 64 or 128, groups up to 16.
+void run_decode(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
+                cuda::CudaStream& stream);
+/// Bytes of workspace, whatever the number of sequences.
+std::int64_t decode_workspace_bytes(std::int32_t kv_heads, std::int32_t group,
+                                    std::int32_t head_dim);
+
 }  // namespace minisgl::kernels::gpu

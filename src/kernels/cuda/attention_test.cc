@@ -111,6 +111,34 @@ struct Problem {
             .out = out};
   }
 
+  /// Rows of one query that come first.
+  std::int32_t num_decode() const {
+    std::int32_t count = 0;
+    for (const Sequence& s : c.sequences) {
+      if (s.queries > 1) break;
+      ++count;
+    }
+    return count;
+  }
+
+  bool takes_tiles() const {
+    return c.window == 0 && c.softcap == 0 &&
+           gpu::takes_prefill_tiles(kGpu, c.head_dim, c.page_size);
+  }
+
+  Tensor tiles(std::int32_t first) const {
+    std::vector<gpu::PrefillRow> rows;
+    for (std::size_t i = static_cast<std::size_t>(first); i < c.sequences.size(); ++i)
+      rows.push_back({c.sequences[i].queries, c.sequences[i].keys});
+    std::vector<std::int32_t> all(
+        static_cast<std::size_t>(2 * gpu::max_prefill_tiles(static_cast<std::int64_t>(rows.size()),
+                                                            q.view().dim(0), c.head_dim)));
+    const std::int64_t count = gpu::prefill_tiles(rows, first, c.head_dim, all);
+    Tensor result({count, 2}, DType::kI32);
+    std::copy_n(all.begin(), 2 * count, result.view().as<std::int32_t>());
+    return result;
+  }
+
   Case c;
   Tensor q, k, v, cu_seqlens_q, cache_seqlens, page_table;
   std::int32_t max_q = 0, max_k = 0;
@@ -124,9 +152,10 @@ class GpuAttentionTest : public testing_util::GpuTest {
     if (!IsSkipped()) stream_ = cuda::make_stream(kGpu);
   }
 
-  /// The output of the plain kernel and of paged_attention().
+  /// The output of the plain kernel, of paged_attention(), and of that with num_decode and tiles.
   struct Results {
-    Tensor plain, fast;
+    Tensor plain, fast, tiled;
+    bool has_tiles = false;
   };
   Results attend(const Problem& p) {
     const Tensor q = copy_to(p.q, kGpu, *stream_), k = copy_to(p.k, kGpu, *stream_),
@@ -134,14 +163,23 @@ class GpuAttentionTest : public testing_util::GpuTest {
                  offsets = copy_to(p.cu_seqlens_q, kGpu, *stream_),
                  lengths = copy_to(p.cache_seqlens, kGpu, *stream_),
                  table = copy_to(p.page_table, kGpu, *stream_);
-    const Tensor plain = poisoned(p.q.view().shape), fast = poisoned(p.q.view().shape);
+    const Shape& shape = p.q.view().shape;
+    const Tensor plain = poisoned(shape), fast = poisoned(shape), tiled = poisoned(shape);
     gpu::paged_attention_plain(p.args(q, k, v, plain, offsets, lengths, table), *stream_);
     const Tensor workspace(
-        {gpu::paged_attention_workspace_bytes(static_cast<std::int64_t>(p.c.sequences.size()),
-                                              p.c.q_heads, p.c.kv_heads, p.c.head_dim)},
-        DType::kU8, {.device = kGpu});
+        {gpu::paged_attention_workspace_bytes(p.c.q_heads, p.c.kv_heads, p.c.head_dim)}, DType::kU8,
+        {.device = kGpu});
     paged_attention(p.args(q, k, v, fast, offsets, lengths, table), workspace, *stream_);
-    return {widened(copy_to(plain, kCpu, *stream_)), widened(copy_to(fast, kCpu, *stream_))};
+    PagedAttentionArgs args = p.args(q, k, v, tiled, offsets, lengths, table);
+    Tensor tiles;
+    if (p.max_q > 1) {
+      args.num_decode = p.num_decode();
+      tiles = copy_to(p.tiles(args.num_decode), kGpu, *stream_);
+      if (p.takes_tiles()) args.prefill_tiles = tiles;
+    }
+    paged_attention(args, workspace, *stream_);
+    return {widened(copy_to(plain, kCpu, *stream_)), widened(copy_to(fast, kCpu, *stream_)),
+            widened(copy_to(tiled, kCpu, *stream_)), args.prefill_tiles.data != nullptr};
   }
 
   Tensor poisoned(const Shape& shape) {
@@ -200,6 +238,7 @@ TEST_F(GpuAttentionTest, ThePlainKernelIsTheOracleUpToRounding) {
     const Results found = attend(p);
     expect_near(found.plain, expected, 0.004);
     expect_near(found.fast, expected, 0.012);
+    expect_near(found.tiled, expected, 0.012);
   }
 }
 
@@ -210,8 +249,78 @@ TEST_F(GpuAttentionTest, TheFastKernelsAreThePlainOneUpToRoundingOnAThousandRand
     SCOPED_TRACE("round " + std::to_string(round) + ": " + c.describe());
     const Results found = attend(Problem(c, random));
     expect_near(found.fast, found.plain, 0.012);
+    expect_near(found.tiled, found.plain, 0.012);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_F(GpuAttentionTest, TilesOfQueriesAreThePlainKernelUpToRoundingOnRandomBatches) {
+  if (!gpu::takes_prefill_tiles(kGpu, 128, 16))
+    GTEST_SKIP() << "this build or this GPU has no kernel that takes tiles";
+  Random random(4);
+  constexpr std::int32_t kPages[] = {8, 16, 32, 64, 128, 256, 384};
+  for (int round = 0; round < 300; ++round) {
+    Case c = random_case(random, round % 10 == 0 ? 3000 : 600, round % 7 == 0 ? 12 : 4);
+    c.page_size = kPages[random.below(7)];
+    c.window = 0;
+    c.softcap = 0;
+    // Decode rows come first, as in a step.
+    std::stable_partition(c.sequences.begin(), c.sequences.end(),
+                          [](const Sequence& s) { return s.queries == 1; });
+    c.sequences.push_back({static_cast<std::int32_t>(random.between(2, 400)), 400});
+    SCOPED_TRACE("round " + std::to_string(round) + ": " + c.describe());
+    const Problem p(c, random);
+    const Results found = attend(p);
+    ASSERT_TRUE(found.has_tiles);
+    expect_near(found.tiled, found.plain, 0.012);
+    if (round % 25 == 0) expect_near(attend(p).tiled, found.tiled, 0);  // the counter is as it was
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GpuAttentionTest, ScoresBeyondWhatTheirMaskingMightAssumeAreNotTakenForMasked) {
+  // Every score is far below -5e4, so that a key which is not seen must be less than any number.
+  Case c;
+  c.q_heads = c.kv_heads = 1;
+  c.sequences = {{200, 300}};
+  Random random(5);
+  Problem p(c, random);
+  for (std::int64_t i = 0; i < p.q.view().numel(); ++i)
+    p.q.view().as<BFloat16>()[i] = to_bf16(40.0F + random.uniform());
+  for (std::int64_t i = 0; i < p.k.view().numel(); ++i)
+    p.k.view().as<BFloat16>()[i] = to_bf16(-40.0F + 0.1F * random.uniform());
+  const Results found = attend(p);
+  expect_near(found.fast, found.plain, 0.03);
+  expect_near(found.tiled, found.plain, 0.03);
+}
+
+TEST_F(GpuAttentionTest, DecodeIsSharedOutWhateverTheLengths) {
+  Random random(6);
+  for (int round = 0; round < 200; ++round) {
+    Case c = random_case(random, 400, 2);
+    c.window = round % 5 == 0 ? c.window : 0;
+    c.sequences.clear();
+    const std::int64_t count = random.between(1, round % 20 == 0 ? 300 : 40);
+    for (std::int64_t i = 0; i < count; ++i)
+      c.sequences.push_back(
+          {1, static_cast<std::int32_t>(random.below(10) == 0 ? random.between(1, 40000 / count + 1)
+                                                              : random.between(1, 200))});
+    SCOPED_TRACE("round " + std::to_string(round) + ": " + std::to_string(count) + " sequences");
+    const Results found = attend(Problem(c, random));
+    expect_near(found.fast, found.plain, 0.012);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(PrefillTilesTest, CoverEveryQueryOnceAndBeginWithTheOnesThatSeeMost) {
+  const std::vector<gpu::PrefillRow> rows = {{300, 300}, {1, 5000}, {128, 200}};
+  std::vector<std::int32_t> tiles(20);
+  ASSERT_EQ(gpu::max_prefill_tiles(3, 429, 128), 6);
+  ASSERT_EQ(gpu::prefill_tiles(rows, 2, 128, tiles), 5);
+  tiles.resize(10);
+  // Row 3 sees 5000 keys; row 2's tiles end at 300, 256 and 128; row 4's at 200.
+  EXPECT_EQ(tiles, (std::vector<std::int32_t>{3, 0, 2, 2, 2, 1, 4, 0, 2, 0}));
+  EXPECT_EQ(gpu::prefill_tiles(rows, 0, 64, tiles), 4) << "tiles of 192 queries";
 }
 
 TEST_F(GpuAttentionTest, ManySequencesAndLongOnesAreSharedOut) {

@@ -5,9 +5,11 @@
 
 #include <cuda_bf16.h>
 
+#include <climits>
 #include <cstdint>
 
 #include "kernels/cuda/attention_args.cuh"
+#include "kernels/cuda/tensor_core.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -16,13 +18,6 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kTile = 64;  // keys
 constexpr int kStages = 2;
-
-/// Where 16 bytes of a row lie: neighbouring rows begin in different banks, so that eight rows are
-/// read at once, by ldmatrix as well as by a row's threads.
-template <int kDim>
-__device__ inline int swizzled(int row, int unit) {
-  return row * (kDim / 8) + (unit ^ (row & 7));
-}
 
 /// Keys and values of a tile in shared memory, rows of kDim numbers, in units of 16 bytes.
 template <int kDim>
@@ -35,39 +30,6 @@ struct TileMemory {
 template <int kDim>
 constexpr int shared_bytes() {
   return kStages * 2 * TileMemory<kDim>::kUnits * 16;
-}
-
-__device__ inline std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
-/// 16 bytes from global to shared memory, without the caller's registers; zeros unless `valid`.
-__device__ inline void copy_async(uint4* to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(valid ? 16 : 0));
-}
-
-/// Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
-template <bool kTransposed>
-__device__ inline void load_matrices(std::uint32_t (&r)[4], const uint4* row) {
-  if constexpr (kTransposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row)));
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row)));
-  }
-}
-
-__device__ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ inline std::uint32_t packed(float low, float high) {
@@ -87,70 +49,93 @@ struct Visible {
   int begin, end;
 };
 
-/// Brings the tiles of one KV head of one sequence to shared memory, the next one while the block
-/// works on the last. All threads call its functions alike.
+/// One KV head of one sequence, as far as it is read.
+struct KeySource {
+  int seq, kv_head;
+  int end_key;  ///< keys from here on are zeros
+};
+
+/// The keys [from, to) that a load is about; those of a tile are all in between.
+struct KeyRange {
+  int from = 0;
+  int to = INT_MAX;
+};
+
+/// Starts copies of tiles to shared memory, which has kStages places for them. All threads call its
+/// functions alike.
 template <int kDim>
 class TileLoader {
  public:
-  __device__ TileLoader(const AttentionArgs& args, int seq, int kv_head, int end_key,
-                        unsigned char* shared)
-      : args_(args),
-        k_(static_cast<const Bf16*>(args.k) + kv_head * args.kv_head_stride),
-        v_(static_cast<const Bf16*>(args.v) + kv_head * args.kv_head_stride),
-        seq_(seq),
-        end_key_(end_key),
-        memory_(reinterpret_cast<uint4*>(shared)) {}
+  __device__ TileLoader(const AttentionArgs& args, unsigned char* shared)
+      : args_(args), memory_(reinterpret_cast<uint4*>(shared)) {}
 
-  /// work(tile, first key) for the tiles [begin, end).
+  /// work(tile, first key) for the tiles [begin, end) of `source`, the next one on its way while the
+  /// block works on the last.
   template <class Work>
-  __device__ void run(int begin, int end, const Work& work) {
-    load(begin, begin);
+  __device__ void run(const KeySource& source, int begin, int end, const Work& work) {
+    load(source, begin, 0);
+    commit();
     for (int tile = begin; tile < end; ++tile) {
       if (tile + 1 < end) {
-        load(tile + 1, begin);
-        asm volatile("cp.async.wait_group 1;");
+        load(source, tile + 1, tile + 1 - begin);
+        commit();
+        await<1>();
       } else {
-        asm volatile("cp.async.wait_group 0;");
+        await<0>();
       }
       __syncthreads();
-      work(stage(tile - begin), tile * kTile);
+      work(place(tile - begin), tile * kTile);
       __syncthreads();
     }
   }
 
- private:
-  __device__ TileMemory<kDim> stage(int i) const {
+  __device__ TileMemory<kDim> place(int i) const {
     uint4* at = memory_ + (i % kStages) * 2 * TileMemory<kDim>::kUnits;
     return {at, at + TileMemory<kDim>::kUnits};
   }
 
-  /// Whole rows at a time: a row's units lie in consecutive threads. Keys from end_key on are
-  /// zeros.
-  __device__ void load(int tile, int begin) {
+  /// Those keys of the tile that are in `range`, to place i. Whole rows at a time: a row's units lie
+  /// in consecutive threads.
+  __device__ void load(const KeySource& source, int tile, int i, KeyRange range = {}) const {
     constexpr int kRowUnits = kDim / 8;
     constexpr int kRowsAtOnce = kThreads / kRowUnits;
     constexpr int kSteps = kTile / kRowsAtOnce;
-    const TileMemory<kDim> to = stage(tile - begin);
+    const TileMemory<kDim> to = place(i);
     const int unit = static_cast<int>(threadIdx.x) % kRowUnits;
+    const auto* k = static_cast<const Bf16*>(args_.k) + source.kv_head * args_.kv_head_stride;
+    const auto* v = static_cast<const Bf16*>(args_.v) + source.kv_head * args_.kv_head_stride;
     std::int64_t slots[kSteps];
+    // Often all keys of a tile are in one page.
+    const bool one_page = args_.page_size % kTile == 0;
+    const std::int64_t first = one_page ? args_.slot_of(source.seq, tile * kTile) : 0;
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const int key = tile * kTile + i * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
-      slots[i] = key < end_key_ ? args_.slot_of(seq_, key) : -1;
+    for (int step = 0; step < kSteps; ++step) {
+      const int row = step * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
+      const int key = tile * kTile + row;
+      const bool there = key < source.end_key && key >= range.from && key < range.to;
+      slots[step] = !there ? -1 : one_page ? first + row : args_.slot_of(source.seq, key);
     }
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const int row = i * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
-      const std::int64_t at = slots[i] < 0 ? 0 : slots[i] * args_.slot_stride + 8 * unit;
-      copy_async(to.k + swizzled<kDim>(row, unit), k_ + at, slots[i] >= 0);
-      copy_async(to.v + swizzled<kDim>(row, unit), v_ + at, slots[i] >= 0);
+    for (int step = 0; step < kSteps; ++step) {
+      const int row = step * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
+      const int key = tile * kTile + row;
+      if (key < range.from || key >= range.to) continue;
+      const std::int64_t at = slots[step] < 0 ? 0 : slots[step] * args_.slot_stride + 8 * unit;
+      copy_async(to.k + swizzled<kDim>(row, unit), k + at, slots[step] >= 0);
+      copy_async(to.v + swizzled<kDim>(row, unit), v + at, slots[step] >= 0);
     }
-    asm volatile("cp.async.commit_group;");
   }
 
+  /// What was loaded since the last commit() is one group.
+  __device__ static void commit() { asm volatile("cp.async.commit_group;"); }
+  /// Until at most kLeft groups, the last ones, are on their way.
+  template <int kLeft>
+  __device__ static void await() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kLeft));
+  }
+
+ private:
   const AttentionArgs& args_;
-  const Bf16 *k_, *v_;
-  int seq_, end_key_;
   uint4* memory_;
 };
 
@@ -228,24 +213,23 @@ class WarpRows {
     add_values(tile, first_row, scores, lane);
   }
 
-  /// values [16][kDim], and of each row the maximum and the sum.
-  __device__ void write(float* values, float* maxima, float* sums, int lane) {
+  /// values [num_rows][kDim], and of each of those rows the maximum and the sum.
+  __device__ void write(float* values, float* maxima, float* sums, int num_rows, int lane) {
     sum_lanes();
-    const int g = lane / 4;
     const int t = lane % 4;
 #pragma unroll
-    for (int n = 0; n < kDim / 8; ++n) {
-      values[g * kDim + 8 * n + 2 * t] = out_[n][0];
-      values[g * kDim + 8 * n + 2 * t + 1] = out_[n][1];
-      values[(g + 8) * kDim + 8 * n + 2 * t] = out_[n][2];
-      values[(g + 8) * kDim + 8 * n + 2 * t + 1] = out_[n][3];
+    for (int half = 0; half < 2; ++half) {
+      const int row = lane / 4 + 8 * half;
+      if (row >= num_rows) continue;
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n)
+        *reinterpret_cast<float2*>(values + row * kDim + 8 * n + 2 * t) =
+            make_float2(out_[n][2 * half], out_[n][2 * half + 1]);
+      if (t != 0) continue;
+      // Of a warp that has seen nothing the weight is 2^-inf.
+      maxima[row] = max_[half];
+      sums[row] = sum_[half];
     }
-    if (t != 0) return;
-    // Of a warp that has seen nothing the weight is 2^-inf.
-    maxima[g] = max_[0];
-    maxima[g + 8] = max_[1];
-    sums[g] = sum_[0];
-    sums[g + 8] = sum_[1];
   }
 
   /// The attention itself; null rows are not written.
