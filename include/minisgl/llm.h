@@ -58,6 +58,12 @@ struct LlmOptions {
   /// A JSON object of template variables that a request's chat_template_kwargs override.
   std::string default_chat_template_kwargs = {};
   bool parse_special_in_messages = false;  ///< else special tokens in messages are plain text
+  /// How answers write tool calls: "none", "hermes", "llama3_json", "mistral"; "auto": as the chat
+  /// template shows them.
+  std::string tool_call_parser = "auto";
+  /// Whether answers begin with reasoning: "none", "think" (<think>...</think>); "auto": if the chat
+  /// template knows of it.
+  std::string reasoning_parser = "auto";
 };
 
 /// A token with its log-probability under the model's own distribution: before temperature,
