@@ -29,9 +29,7 @@ def test_bad_tokens_are_refused(server):
 def test_sglangs_generate_answers_in_its_own_form(server):
     params = {"max_new_tokens": 8, "temperature": 0, "ignore_eos": True}
     once = post(server.port, "/generate", {"text": "The sea", "sampling_params": params}).json
-    expected = complete(
-        server.port, "The sea", max_tokens=8, temperature=0, ignore_eos=True
-    ).json
+    expected = complete(server.port, "The sea", max_tokens=8, temperature=0, ignore_eos=True).json
     assert once["text"] == expected["choices"][0]["text"]
     assert once["meta_info"]["finish_reason"] == {"type": "length", "length": 8}
     assert once["meta_info"]["prompt_tokens"] == expected["usage"]["prompt_tokens"]
