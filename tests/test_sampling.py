@@ -91,7 +91,9 @@ def test_log_probabilities_are_of_the_model_whatever_the_draw(generate):
         assert answer["cumulative_logprob"] == pytest.approx(total)
     assert scored["token_ids"] == []
     assert scored["prompt_logprobs"][0] is None
-    assert "".join(p["token"] for p in scored["prompt_logprobs"][1:]) == "The capital of France is"[3:]
+    assert (
+        "".join(p["token"] for p in scored["prompt_logprobs"][1:]) == "The capital of France is"[3:]
+    )
 
 
 def test_a_bias_forces_and_forbids(generate):
