@@ -125,6 +125,8 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
           ->check(number_from(-1, 1 << 20))
           ->type_name("N")
           ->capture_default_str(),
+      app.add_flag("--deterministic", o.deterministic,
+                   "GPU: an answer does not depend on the requests beside it, as on a CPU; slow"),
       app.add_flag("--check-graphs", o.check_graphs,
                    "Stop when an input of a graph was not refreshed; slow")};
   for (CLI::Option* option : options) option->group("Engine");

@@ -63,6 +63,7 @@ EngineConfig engine_config(const LlmOptions& options) {
           .prefill_budget_tokens = options.max_prefill_length,
           .graph_max_batch_size = options.graph_max_batch_size,
           .graph_batch_sizes = options.graph_batch_sizes,
+          .deterministic = options.deterministic,
           .check_graphs = options.check_graphs,
           .on_logits = {}};
 }
