@@ -71,6 +71,12 @@ def test_a_flushed_cache_is_empty(server):
     assert again["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+def test_any_model_may_be_asked_for(start_server):
+    server = start_server("--accept-any-model", "--served-model-name", "small")
+    assert chat(server.port, "hi", max_tokens=1, model="claude-x").json["model"] == "small"
+    server.stop()
+
+
 def test_the_api_describes_itself(server):
     description = ask(server.port, "GET", "/openapi.json").json
     assert description["openapi"].startswith("3.1")

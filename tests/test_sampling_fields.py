@@ -27,18 +27,19 @@ def test_a_bias_forces_or_forbids_a_token(server):
     assert text_of(other) != first
 
 
-def test_penalties_end_a_repetition(server):
-    asked = {"prompt": "no no no no no no no no", "max_tokens": 24, "temperature": 0}
-    asked["ignore_eos"] = True
-    plain = text_of(complete(server.port, **asked))
-    assert plain.count(" no") > 12
-    for field, value in (
-        ("frequency_penalty", 2),
-        ("presence_penalty", 2),
-        ("repetition_penalty", 2),
-    ):
-        penalised = text_of(complete(server.port, **{field: value}, **asked))
-        assert penalised.count(" no") < plain.count(" no"), field
+def test_penalties_make_an_answer_repeat_itself_less(server):
+    def distinct(**penalty) -> int:
+        params = {"max_new_tokens": 96, "temperature": 0, "ignore_eos": True, **penalty}
+        body = {"text": COUNT, "sampling_params": params}
+        ids = post(server.port, "/generate", body).json["output_ids"]
+        assert len(ids) == 96
+        return len(set(ids))
+
+    plain = distinct()
+    assert plain < 80, "a greedy answer repeats itself"
+    for penalty in ("frequency_penalty", "presence_penalty", "repetition_penalty"):
+        assert distinct(**{penalty: 2}) > plain, penalty
+    assert distinct(frequency_penalty=-2) <= plain
 
 
 def test_an_answer_is_at_least_as_long_as_wanted(server):

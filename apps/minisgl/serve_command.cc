@@ -123,7 +123,7 @@ Command add_serve(CLI::App& app) {
                  "The model's id in the API; default: its file's name")
       ->type_name("NAME");
   app.add_flag("--accept-any-model", options->flags.server.accept_any_model,
-               "Answer requests for models of other names too, with this one");
+               "Answer requests for models of other names too; replies name the served one");
   add_server_flags(app, options->flags);
   add_engine_flags(app, options->llm);
   add_chat_flags(app, options->llm);
