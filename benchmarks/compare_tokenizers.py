@@ -3,7 +3,7 @@
 
     benchmarks/compare_tokenizers.py [--repeat N] [--json FILE] [--llama3] [FOLDER...]
 
-FOLDER: what has a tokenizer.json or a tokenizer.json.gz; by default the byte-level vocabularies of
+FOLDER: what has a tokenizer.json or a tokenizer.json.xz; by default the byte-level vocabularies of
 the tests. The text is made from one release of Django, fetched from the Python package index by its
 hash: 10.6 MB of code, 7 MB of English prose (its manual), 2.4 MB of sentences in a hundred languages
 (its translations). All ids must be equal. The three take turns in one run; each ratio is the median over
@@ -17,9 +17,9 @@ import ast
 import contextlib
 import dataclasses
 import datetime
-import gzip
 import hashlib
 import json
+import lzma
 import pathlib
 import re
 import shutil
@@ -177,12 +177,12 @@ def unpack(folder: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
     """A folder with a plain tokenizer.json."""
     if (folder / "tokenizer.json").exists():
         return folder
-    packed = folder / "tokenizer.json.gz"
+    packed = folder / "tokenizer.json.xz"
     if not packed.exists():
-        sys.exit(f"{folder} has neither a tokenizer.json nor a tokenizer.json.gz")
+        sys.exit(f"{folder} has neither a tokenizer.json nor a tokenizer.json.xz")
     target = to / folder.name
     target.mkdir(parents=True, exist_ok=True)
-    (target / "tokenizer.json").write_bytes(gzip.decompress(packed.read_bytes()))
+    (target / "tokenizer.json").write_bytes(lzma.decompress(packed.read_bytes()))
     return target
 
 

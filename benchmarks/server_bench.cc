@@ -3,14 +3,18 @@
 //
 //   server_bench MODEL [STREAMS [TOKENS [STEP_MS [ROUNDS]]]]      (256, 200, 20, 3)
 //
+//   server_bench MODEL serve PORT [STEP_MS [radix|naive]]     serves until it is interrupted, for other clients
+//
 // MODEL gives the tokenizer. The clients are a process of their own. Prints, for each round, tokens,
 // seconds, and microseconds of processor time per token, of all threads and of each kind.
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -19,6 +23,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -47,13 +52,14 @@ struct Setting {
   int tokens = 200;
   double step_ms = 20;
   int rounds = 3;
+  std::string prefix_cache = "radix";
 };
 
 /// Takes `delay` for every step, one after the other, and none of the processor.
 class DelayExecutor final : public Executor {
  public:
   DelayExecutor(int rows, int vocab_size, std::chrono::microseconds delay)
-      : limits_{.num_pages = rows * 1024,
+      : limits_{.num_pages = rows * 256,
                 .page_size = 1,
                 .max_rows = rows,
                 .max_seq_len = 1024,
@@ -66,6 +72,7 @@ class DelayExecutor final : public Executor {
     last_done_ = std::max(last_done_, Clock::now()) + delay_;
     done_[&batch] = last_done_;
   }
+  void sample(Batch&) override {}  // collect() makes the tokens
   std::span<const TokenId> collect(Batch& batch) override {
     std::this_thread::sleep_until(done_[&batch]);
     tokens_.clear();
@@ -197,6 +204,48 @@ void measure(const Setting& s, std::uint16_t port, int to_clients, int from_clie
   std::fflush(stdout);
 }
 
+/// A server of `max_rows` answers at once that computes nothing.
+class HollowServer {
+ public:
+  HollowServer(const Setting& s, int max_rows, std::uint16_t port)
+      : generator_(make_generator(s, max_rows)), server_(*generator_, options(port)) {
+    server_.start();
+  }
+  std::uint16_t port() const { return server_.port(); }
+
+ private:
+  static std::unique_ptr<LocalGenerator> make_generator(const Setting& s, int max_rows) {
+    auto tokenizer = load_tokenizer(s.model);
+    const int vocab_size = tokenizer->vocab_size();
+    const std::chrono::microseconds delay(static_cast<std::int64_t>(1000 * s.step_ms));
+    return std::make_unique<LocalGenerator>(
+        "bench", std::make_unique<DelayExecutor>(max_rows, vocab_size, delay), std::move(tokenizer),
+        SchedulerConfig{.prefix_cache = s.prefix_cache});
+  }
+  static ServerOptions options(std::uint16_t port) {
+    ServerOptions options;
+    options.port = port;
+    return options;
+  }
+
+  std::unique_ptr<LocalGenerator> generator_;
+  Server server_;
+};
+
+int serve(const Setting& s, std::uint16_t port) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // for all threads to come
+  log::set_level(log::Level::kWarning);
+  mallopt(M_ARENA_MAX, 1);  // as minisgl serve does
+  const HollowServer server(s, /*max_rows=*/1024, port);
+  int signal = 0;
+  sigwait(&signals, &signal);
+  return 0;
+}
+
 int run(const Setting& s) {
   std::array<int, 2> down{}, up{};
   if (::pipe(down.data()) != 0 || ::pipe(up.data()) != 0) return 1;
@@ -207,18 +256,7 @@ int run(const Setting& s) {
   }
   ::close(down[0]);
   log::set_level(log::Level::kWarning);
-  auto tokenizer = load_tokenizer(s.model);
-  const int vocab_size = tokenizer->vocab_size();
-  LocalGenerator generator(
-      "bench",
-      std::make_unique<DelayExecutor>(
-          s.streams, vocab_size,
-          std::chrono::microseconds(static_cast<std::int64_t>(1000 * s.step_ms))),
-      std::move(tokenizer), SchedulerConfig{});
-  ServerOptions options;
-  options.port = 0;
-  Server server(generator, options);
-  server.start();
+  const HollowServer server(s, s.streams, /*port=*/0);
   for (int i = 0; i < s.rounds; ++i) measure(s, server.port(), down[1], up[0]);
   ::close(down[1]);
   ::waitpid(clients, nullptr, 0);
@@ -235,6 +273,11 @@ int main(int argc, char** argv) {
   }
   minisgl::Setting setting;
   setting.model = argv[1];
+  if (argc > 3 && std::string_view(argv[2]) == "serve") {
+    if (argc > 4) setting.step_ms = std::atof(argv[4]);
+    if (argc > 5) setting.prefix_cache = argv[5];
+    return minisgl::serve(setting, static_cast<std::uint16_t>(std::atoi(argv[3])));
+  }
   if (argc > 2) setting.streams = std::atoi(argv[2]);
   if (argc > 3) setting.tokens = std::atoi(argv[3]);
   if (argc > 4) setting.step_ms = std::atof(argv[4]);

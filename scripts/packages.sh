@@ -17,6 +17,7 @@ nlohmann-json3-dev       =                 JSON
 libsimdjson-dev          =                 JSON files of many megabytes
 libboost1.81-dev         libboost1.83-dev  Asio and Beast: HTTP server (headers only)
 zlib1g-dev               =                 compressed test data
+liblzma-dev              =                 compressed test data
 libpcre2-dev             =                 pre-tokenizer patterns
 libutf8proc-dev          =                 Unicode normalisation and character classes
 libedit-dev              =                 line editing in minisgl shell

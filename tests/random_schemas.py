@@ -2,8 +2,25 @@
 
 import random
 
-WORDS = "name age city tags score kind notes items owner price count color active id".split()
-PATTERNS = ["^[a-z]{2,8}$", "^[A-Z][a-z]{1,6}( [A-Z][a-z]{1,6})?$", "^\\d{3}-\\d{4}$", "^(low|high)$"]
+WORDS = [
+    "name",
+    "age",
+    "city",
+    "tags",
+    "score",
+    "kind",
+    "notes",
+    "items",
+    "owner",
+    "price",
+    "count",
+]
+PATTERNS = [
+    "^[a-z]{2,8}$",
+    "^[A-Z][a-z]{1,6}( [A-Z][a-z]{1,6})?$",
+    "^\\d{3}-\\d{4}$",
+    "^(low|high)$",
+]
 FORMATS = ["date", "time", "date-time", "email", "ipv4", "uuid"]
 MAX_DEPTH = 3
 

@@ -124,8 +124,11 @@ def test_errors_have_the_types_that_clients_know(client, model):
         client.chat.completions.create(model=model, messages=QUESTION, temperature=3)
     assert bad.value.param == "temperature"
     with pytest.raises(openai.BadRequestError) as unsupported:
-        client.chat.completions.create(model=model, messages=QUESTION, logprobs=True)
-    assert unsupported.value.param == "logprobs"
+        client.chat.completions.create(
+            model=model, messages=QUESTION, extra_body={"use_beam_search": True}
+        )
+    assert unsupported.value.param == "use_beam_search"
+    assert unsupported.value.code == "unsupported_parameter"
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(
             model=model, messages=[{"role": "user", "content": "word " * 20_000}], stream=True

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -101,7 +102,7 @@ def test_settings_come_from_flags_then_environment_then_file(started, sample_mod
         ("[sevre]\nport = 1", 'there is no command "sevre"'),
         ("port = 1979-05-27", '"port" is neither text'),
         ('config = "x"', 'there is no setting "config"'),
-        ("page-size = 0", "--page-size"),
+        ("max-running-requests = 0", "--max-running-requests"),
     ],
 )
 def test_a_wrong_setting_in_the_file_is_named(minisgl_binary, tmp_path, text, complaint):
@@ -297,6 +298,39 @@ def test_the_container_installs_what_the_build_needs():
     needed -= {"ccache", "libgtest-dev", "libgmock-dev", "python3-venv"}  # tests and comfort
     build_stage = (ROOT / "deploy" / "Containerfile").read_text().split("\nFROM ")[1]
     assert needed <= set(build_stage.replace("\\", " ").split())
+
+
+def installed_with(packages: set[str]) -> set[str]:
+    """`packages` and all that they depend on, as far as it is installed here."""
+    found: set[str] = set()
+    todo = list(packages)
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        found.add(name)
+        depends = subprocess.run(
+            ["dpkg-query", "--show", "--showformat=${Depends},${Pre-Depends}", name],
+            capture_output=True, text=True, check=False,
+        ).stdout  # fmt: skip
+        todo += re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9.+-]+)", depends)
+    return found
+
+
+@pytest.mark.skipif(
+    "bookworm" not in pathlib.Path("/etc/os-release").read_text(), reason="this is not Debian 12"
+)
+def test_the_container_installs_what_the_program_needs(minisgl_binary):
+    last_stage = (ROOT / "deploy" / "Containerfile").read_text().split("\nFROM ")[-1]
+    install = last_stage.split("--no-install-recommends")[1].split("&&")[0]
+    there = installed_with(set(install.replace("\\", " ").split()))
+    libraries = subprocess.run(["ldd", minisgl_binary], capture_output=True, text=True, check=True)
+    for path in re.findall(r"=> (/\S+)", libraries.stdout):
+        name = pathlib.Path(path).resolve().name  # packages may say /lib for /usr/lib
+        owners = subprocess.run(
+            ["dpkg", "--search", f"*/{name}"], capture_output=True, text=True, check=True
+        ).stdout
+        assert {line.split(":")[0] for line in owners.splitlines()} & there, path
 
 
 def test_streams_some_of_which_leave(start_server):

@@ -72,7 +72,9 @@ def test_constrained_and_free_answers_share_batches(generate):
                {"type": "grammar", "grammar": 'root ::= "(" root ")" | "x"'},
                {"type": "json_object"}]  # fmt: skip
     alone = generate([free])[0]["text"]
-    requests = [r for f in formats for r in (free, request(f, seed=1, temperature=1, max_tokens=60))]
+    requests = [
+        r for f in formats for r in (free, request(f, seed=1, temperature=1, max_tokens=60))
+    ]
     plain = None
     for flags in ((), ("--no-overlap",), ("--cuda-graph-max-bs", "16")):
         answers = generate(requests, *flags)

@@ -6,8 +6,8 @@ tools/fuzz_seeds.py FOLDER    FOLDER/<target>/ gets the inputs, FOLDER/<target>.
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import pathlib
 import random
 import re
@@ -148,10 +148,10 @@ def tokenizer_seeds():
         }
     ).encode()  # fmt: skip
     paths = [*sorted((DATA / "tiny").glob("*/tokenizer.json"))[:1]]
-    paths += sorted((DATA / "tokenizers").glob("*/tokenizer.json.gz"))
+    paths += sorted((DATA / "tokenizers").glob("*/tokenizer.json.xz"))
     for path in paths:
         data = path.read_bytes()
-        whole = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+        whole = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
         for count in (16, 300):
             text = json.dumps(trimmed(whole, count), ensure_ascii=False).encode()
             yield text

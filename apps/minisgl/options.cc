@@ -125,6 +125,8 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
           ->check(number_from(-1, 1 << 20))
           ->type_name("N")
           ->capture_default_str(),
+      app.add_flag("--deterministic", o.deterministic,
+                   "GPU: an answer does not depend on the requests beside it, as on a CPU; slow"),
       app.add_flag("--check-graphs", o.check_graphs,
                    "Stop when an input of a graph was not refreshed; slow")};
   for (CLI::Option* option : options) option->group("Engine");
@@ -158,7 +160,17 @@ void add_chat_flags(CLI::App& app, LlmOptions& o) {
                      "chat_template_kwargs win")
           ->type_name("JSON"),
       app.add_flag("--parse-special-in-messages", o.parse_special_in_messages,
-                   "Special tokens in messages count as such; without it they are plain text")};
+                   "Special tokens in messages count as such; without it they are plain text"),
+      app.add_option("--tool-call-parser", o.tool_call_parser,
+                     "How answers write tool calls: none, hermes, llama3_json, mistral; auto: as "
+                     "the chat template shows")
+          ->type_name("NAME")
+          ->capture_default_str(),
+      app.add_option("--reasoning-parser", o.reasoning_parser,
+                     "How answers write reasoning: none, think (<think>...</think>); auto: as the "
+                     "chat template shows")
+          ->type_name("NAME")
+          ->capture_default_str()};
   for (CLI::Option* option : options) option->group("Chats");
 }
 

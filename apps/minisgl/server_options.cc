@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "formats/file_kind.h"
 #include "minisgl/error.h"
 #include "server_options.h"
 
@@ -72,7 +73,7 @@ void add_limit_flags(CLI::App& app, ServerOptions& s) {
       "Limits",
       {app.add_option("--max-body-size", s.max_body_bytes,
                       "Longer bodies get status 413; a number of bytes, or as 32MB")
-           ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+           ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false).description(""))
            ->type_name("SIZE")
            ->default_str("32MB"),
        add_count(app, "--max-connections", s.max_connections, "Further ones get status 503"),
@@ -94,6 +95,11 @@ void add_limit_flags(CLI::App& app, ServerOptions& s) {
 }  // namespace
 
 void add_server_flags(CLI::App& app, ServerFlags& flags) {
+  const auto text_or_json = [](const std::string& name) {
+    return name == "text" || name == "json"
+               ? std::string()
+               : in_quotes(name) + " is not known; known are text, json";
+  };
   ServerOptions& s = flags.server;
   put_into(
       "Server",
@@ -110,7 +116,7 @@ void add_server_flags(CLI::App& app, ServerFlags& flags) {
            ->type_name("TEXT")
            ->capture_default_str(),
        app.add_option("--log-format", flags.log_format, "text, or json: an object on each line")
-           ->check(CLI::IsMember({"text", "json"}))
+           ->check(text_or_json)
            ->type_name("NAME")
            ->capture_default_str(),
        app.add_option("--num-tokenizer,--tokenizer-count", flags.num_workers,

@@ -45,6 +45,9 @@ struct LlmOptions {
   /// Requests of the largest graph; 0: no graphs. -1: by the free memory on a GPU, none on a CPU.
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< these instead, if there are any
+  /// On a GPU: a request's tokens do not depend on the requests beside it; slow. On a CPU they
+  /// never do.
+  bool deterministic = false;
   bool check_graphs =
       false;  ///< stop when an input of a graph was not refreshed; slow, for debugging
   std::string served_model_name = {};  ///< empty: the file's or folder's name
@@ -55,6 +58,12 @@ struct LlmOptions {
   /// A JSON object of template variables that a request's chat_template_kwargs override.
   std::string default_chat_template_kwargs = {};
   bool parse_special_in_messages = false;  ///< else special tokens in messages are plain text
+  /// How answers write tool calls: "none", "hermes", "llama3_json", "mistral"; "auto": as the chat
+  /// template shows them.
+  std::string tool_call_parser = "auto";
+  /// Whether answers begin with reasoning: "none", "think" (<think>...</think>); "auto": if the chat
+  /// template knows of it.
+  std::string reasoning_parser = "auto";
 };
 
 /// A token with its log-probability under the model's own distribution: before temperature,

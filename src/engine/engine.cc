@@ -52,7 +52,7 @@ StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples, 
 
 std::unique_ptr<Stream> make_stream(const EngineConfig& config) {
   if constexpr (cuda::kBuilt)
-    if (!config.device.is_cpu()) return cuda::make_stream(config.device);
+    if (!config.device.is_cpu()) return cuda::make_stream(config.device, config.deterministic);
   check(config.device.is_cpu(), "this build has no code for ", to_string(config.device));
   return std::make_unique<CpuStream>(config.num_threads);
 }
@@ -123,6 +123,12 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                 " is longer than the model's context of " + std::to_string(m.longest_context()) +
                 " tokens");
 
+  if (config_.deterministic && !config_.device.is_cpu()) {
+    if (config_.attention_backend == "auto") config_.attention_backend = "ref";
+    check(config_.attention_backend == "ref",
+          "--deterministic on a GPU needs the attention backend ref, not ",
+          config_.attention_backend);
+  }
   config_.page_size = supported_page_size(config_.attention_backend, config_.page_size);
   KvPoolConfig pool{.num_layers = static_cast<std::int32_t>(m.num_layers),
                     .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),

@@ -35,6 +35,9 @@ struct EngineConfig {
   /// graph is emulated and saves nothing.
   std::int32_t graph_max_batch_size = -1;
   std::vector<std::int32_t> graph_batch_sizes = {};  ///< if not empty: these, whatever the maximum
+  /// A request's logits do not depend on what is computed with it. On a CPU that is always so; on a
+  /// GPU it is slow, and needs the attention backend ref, which "auto" then is.
+  bool deterministic = false;
   bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow
   /// For tests: called on the stream with each step's logits [samples, vocab] before they are
   /// sampled.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "tensor/cuda/device.h"
 #include "tensor/stream.h"
 
 namespace minisgl {
@@ -32,7 +33,11 @@ bool is_poison(const std::byte* data, std::size_t bytes) {
 std::vector<std::byte> content_of(const TensorView& view) {
   std::vector<std::byte> content;
   for_each_run(view, [&](const std::byte* data, std::size_t bytes) {
-    content.insert(content.end(), data, data + bytes);
+    content.resize(content.size() + bytes);
+    std::byte* to = content.data() + content.size() - bytes;
+    if constexpr (cuda::kBuilt)
+      if (!view.device.is_cpu()) return cuda::copy_now(to, data, bytes);
+    std::memcpy(to, data, bytes);
   });
   return content;
 }
@@ -64,7 +69,6 @@ void GraphChecker::add(std::int32_t num_rows, std::vector<CapturedBuffer> inputs
       for (const Watched& other : watched)
         if (other.buffer.name == buffer.name) fail(buffer, "is declared twice");
       if (buffer.view.data == nullptr) fail(buffer, "has no memory");
-      check(buffer.view.device.is_cpu(), "graphs are checked in CPU memory only");
       Watched entry{.buffer = std::move(buffer), .whole = whole, .content = {}};
       if (entry.buffer.content == CapturedContent::kConstant)
         entry.content = content_of(entry.buffer.view);
@@ -82,12 +86,24 @@ void GraphChecker::poison(std::int32_t num_rows, Stream& stream) {
   for (Watched& entry : *current_) {
     entry.written = false;
     if (entry.buffer.content == CapturedContent::kConstant) continue;
-    as_cpu(stream).run([view = entry.buffer.view](ThreadPool&) {
+    fill_with_poison(entry.buffer.view, stream);
+  }
+}
+
+void GraphChecker::fill_with_poison(const TensorView& view, Stream& stream) {
+  if (stream.device().is_cpu()) {
+    as_cpu(stream).run([view](ThreadPool&) {
       for_each_run(view, [](std::byte* data, std::size_t bytes) {
         std::memset(data, static_cast<int>(kPoison), bytes);
       });
     });
+    return;
   }
+  for_each_run(view, [&](std::byte* data, std::size_t bytes) {
+    const std::vector<std::byte> poison(bytes, kPoison);
+    stream.copy(data, poison.data(), bytes);
+    stream.synchronize();  // the copy has read `poison`
+  });
 }
 
 void GraphChecker::written(std::string_view name, const TensorView& dst) {
@@ -113,23 +129,30 @@ void GraphChecker::verify(std::int32_t num_rows, Stream& stream) {
   for (const Watched& entry : watched) {
     const bool constant = entry.buffer.content == CapturedContent::kConstant;
     if (!constant && !entry.written) fail(entry.buffer, "was not refreshed for this step");
-    as_cpu(stream).run([&entry, constant](ThreadPool&) {
-      const CapturedBuffer& buffer = entry.buffer;
-      const std::vector<std::byte> now = content_of(buffer.view);
-      if (constant) {
-        if (now != entry.content)
-          fail(buffer, "was declared constant, but has changed since its capture");
-        return;
-      }
-      if (entry.unused && !entry.whole) return;
-      if (is_poison(now.data(), now.size())) fail(buffer, "was not refreshed for this step");
-      const auto size = static_cast<std::size_t>(bytes_of(buffer.view.dtype, 1));
-      for (std::size_t at = 0; entry.whole && at < now.size(); at += size)
-        if (is_poison(now.data() + at, size))
-          fail(buffer, "was not refreshed for this step in row " + std::to_string(at / size) +
-                           " of " + std::to_string(now.size() / size));
-    });
+    if (stream.device().is_cpu()) {
+      as_cpu(stream).run([&entry](ThreadPool&) { check_content(entry); });
+    } else {
+      stream.synchronize();
+      check_content(entry);
+    }
   }
+}
+
+void GraphChecker::check_content(const Watched& entry) {
+  const CapturedBuffer& buffer = entry.buffer;
+  const std::vector<std::byte> now = content_of(buffer.view);
+  if (buffer.content == CapturedContent::kConstant) {
+    if (now != entry.content)
+      fail(buffer, "was declared constant, but has changed since its capture");
+    return;
+  }
+  if (entry.unused && !entry.whole) return;
+  if (is_poison(now.data(), now.size())) fail(buffer, "was not refreshed for this step");
+  const auto size = static_cast<std::size_t>(bytes_of(buffer.view.dtype, 1));
+  for (std::size_t at = 0; entry.whole && at < now.size(); at += size)
+    if (is_poison(now.data() + at, size))
+      fail(buffer, "was not refreshed for this step in row " + std::to_string(at / size) + " of " +
+                       std::to_string(now.size() / size));
 }
 
 void check_padding(const Batch& batch, TokenLoc dummy_loc) {

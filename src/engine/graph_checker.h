@@ -28,7 +28,7 @@ namespace minisgl {
 /// Poison that is left beyond what a step uses (the columns of a page table behind a row's pages)
 /// must not matter, and is not looked for: a kernel that reads it leaves the pool or the table,
 /// which a sanitizer sees. Works for any backend, since it knows only what is declared. Not
-/// thread-safe; CPU memory.
+/// thread-safe. On a CPU all happens on the stream, in its order; on a GPU verify() waits for it.
 class GraphChecker {
  public:
   /// `inputs` are the model's own, of which every element is refreshed; `metadata` is the
@@ -55,7 +55,10 @@ class GraphChecker {
   };
   using Graph = std::vector<Watched>;
 
+  static void check_content(const Watched& entry);
+
   Graph& graph(std::int32_t num_rows);
+  void fill_with_poison(const TensorView& view, Stream& stream);
 
   std::map<std::int32_t, Graph> graphs_;  // by number of rows
   Graph* current_ = nullptr;

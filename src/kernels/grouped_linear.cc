@@ -8,6 +8,8 @@
 #include "base/math.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cuda/ops.h"
+#include "tensor/cuda/device.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -209,6 +211,16 @@ Product make_product(const GroupedLinearArgs& args) {
 
 }  // namespace
 
+namespace {
+
+void copy_matrix(const PackedMatrix& matrix, std::byte* to) {
+  if constexpr (cuda::kBuilt)
+    if (!matrix.device().is_cpu()) return cuda::copy_now(to, matrix.data(), matrix.bytes());
+  std::memcpy(to, matrix.data(), matrix.bytes());
+}
+
+}  // namespace
+
 void PackedExperts::add(const PackedMatrix& matrix) {
   check(added_ < num_experts_, "there are ", num_experts_, " experts, and all were added");
   if (added_ == 0) {
@@ -218,19 +230,20 @@ void PackedExperts::add(const PackedMatrix& matrix) {
     packing_ = matrix.packing();
     bytes_ = static_cast<std::int64_t>(matrix.bytes());
     stride_bytes_ = round_up(bytes_, kAlignment);
-    data_ = Buffer(static_cast<std::size_t>(num_experts_ * stride_bytes_));
+    data_ =
+        Buffer(static_cast<std::size_t>(num_experts_ * stride_bytes_), {.device = matrix.device()});
   }
   check(matrix.rows() == rows_ && matrix.cols() == cols_ && matrix.dtype() == dtype_ &&
             matrix.packing() == packing_,
         "expert ", added_, " is a ", name(matrix.dtype()), " matrix [", matrix.rows(), ", ",
         matrix.cols(), "], but expert 0 is a ", name(dtype_), " matrix [", rows_, ", ", cols_, "]");
-  if (bytes_ > 0)
-    std::memcpy(data_.data() + added_ * stride_bytes_, matrix.data(),
-                static_cast<std::size_t>(bytes_));
+  if (bytes_ > 0) copy_matrix(matrix, data_.data() + added_ * stride_bytes_);
   ++added_;
 }
 
 void grouped_linear(const GroupedLinearArgs& args, TensorView workspace, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::grouped_linear(args, stream);
   Product product = make_product(args);
   const std::int64_t rows = args.x.dim(0);
   const std::int64_t cols = args.x.dim(1);

@@ -106,12 +106,13 @@ TEST(LogitsTest, EditsEqualTheReferenceBitForBitAndOtherRowsKeepTheirs) {
       EXPECT_EQ(edits.edits[i].original, reference.edits[i].original);
     std::set<std::int64_t> touched;
     for (const LogitEditRow& row : edits.rows) touched.insert(row.row);
-    for (std::int64_t row = 0; row < rows; ++row)
-      if (!touched.contains(row))
-        EXPECT_EQ(std::memcmp(before.view().slice(row, row + 1).data,
-                              logits.view().slice(row, row + 1).data,
-                              static_cast<std::size_t>(vocab) * sizeof(float)),
-                  0);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      if (touched.contains(row)) continue;
+      EXPECT_EQ(std::memcmp(before.view().slice(row, row + 1).data,
+                            logits.view().slice(row, row + 1).data,
+                            static_cast<std::size_t>(vocab) * sizeof(float)),
+                0);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/math.h"
+#include "kernels/cuda/ops.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -79,6 +80,8 @@ void route_tokens(TensorView logits, bool normalize, const Routing& routing, Str
   check_tensor(logits, {routing.experts.dim(0), -1}, DType::kF32, "router logits");
   check(logits.dim(0) <= 1 || logits.is_contiguous(), "router logits must be contiguous");
   check_routing(routing, logits.dim(1));
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::route_tokens(logits, normalize, routing, stream);
   if (logits.dim(0) == 0) return;
   as_cpu(stream).run([logits, normalize, routing](ThreadPool& pool) {
     constexpr std::int64_t kTokensPerPart = 8;
@@ -97,6 +100,8 @@ void route_tokens(TensorView logits, bool normalize, const Routing& routing, Str
 }
 
 void combine_experts(TensorView x, const Routing& routing, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::combine_experts(x, routing, y, stream);
   const std::int64_t chosen = routing.rows.dim(1);
   check_tensor(y, {routing.rows.dim(0), -1}, DType::kF32, "y");
   check_tensor(x, {routing.rows.numel(), y.dim(1)}, DType::kF32, "x");

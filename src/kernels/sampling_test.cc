@@ -14,8 +14,8 @@
 #include "kernels/philox.h"
 #include "kernels/ref/reference.h"
 #include "kernels/simd_testing.h"
-#include "testing/gzip.h"
 #include "testing/random.h"
+#include "testing/unpack.h"
 
 namespace minisgl::kernels {
 namespace {
@@ -24,7 +24,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<float> floats(const char* file) {
   const std::string bytes =
-      testing_util::read_gzip(std::string(MINISGL_TEST_DATA) + "/sampling/" + file);
+      testing_util::read_unpacked(std::string(MINISGL_TEST_DATA) + "/sampling/" + file);
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
@@ -42,8 +42,8 @@ struct OracleCase {
 
 /// The distributions that numpy computed in float64; see tests/data/README.md.
 const std::vector<OracleCase>& oracle_cases() {
-  static const std::vector<float> logits = floats("logits.f32.gz");
-  static const std::vector<float> probs = floats("probs.f32.gz");
+  static const std::vector<float> logits = floats("logits.f32");
+  static const std::vector<float> probs = floats("probs.f32");
   static const std::vector<OracleCase> cases = [] {
     constexpr std::size_t kVocab = 1000;
     std::vector<OracleCase> all;

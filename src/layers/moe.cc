@@ -57,12 +57,12 @@ void MoeMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
       .offsets = ctx.scratch.alloc({config_.num_experts + 1}, DType::kI32)};
   kernels::route_tokens(logits, config_.norm_topk_prob, routing, ctx.stream);
 
-  const TensorView sorted = ctx.scratch.alloc({rows, x.dim(1)}, DType::kF32);
+  const TensorView sorted = ctx.scratch.alloc({rows, x.dim(1)}, ctx.activations);
   kernels::gather_rows(x, routing.tokens, sorted, ctx.stream);
-  const TensorView gate_up = ctx.scratch.alloc({rows, gate_.rows() + up_.rows()}, DType::kF32);
+  const TensorView gate_up = ctx.scratch.alloc({rows, gate_.rows() + up_.rows()}, ctx.activations);
   const std::array<const kernels::PackedExperts*, 2> both{&gate_, &up_};
   multiply_grouped(sorted, routing.offsets, both, gate_up, ctx);
-  const TensorView activated = ctx.scratch.alloc({rows, gate_.rows()}, DType::kF32);
+  const TensorView activated = ctx.scratch.alloc({rows, gate_.rows()}, ctx.activations);
   kernels::silu_and_mul(gate_up, activated, ctx.stream);
   const kernels::PackedExperts* const down = &down_;
   multiply_grouped(activated, routing.offsets, {&down, 1}, sorted, ctx);

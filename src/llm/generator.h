@@ -6,11 +6,13 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/types.h"
+#include "chat/chat_dialect.h"
 #include "core/request.h"
 #include "engine/engine_stats.h"
 #include "minisgl/llm.h"
@@ -68,6 +70,9 @@ class Generator {
   /// ignored.
   virtual void abort(RequestId id) = 0;
 
+  /// Forgets the prefixes that no request uses, soon.
+  virtual void flush_cache() {}
+
   /// The prompt of a chat: OpenAI `messages` (array), `tools` (array or null), `kwargs` (object or
   /// null: further variables of the template). Throws RequestError for messages that the template
   /// or the model cannot take.
@@ -75,6 +80,19 @@ class Generator {
                                  const nlohmann::ordered_json& tools,
                                  const nlohmann::ordered_json& kwargs,
                                  bool add_generation_prompt) const = 0;
+
+  /// How the model's answers write tool calls and reasoning.
+  virtual ChatDialect chat_dialect() const { return {}; }
+
+  /// Ids of a prompt, as submit() makes them of it; `add_special` is for raw text: whether BOS is
+  /// added. Throws RequestError when the model has no tokenizer that we can read.
+  virtual std::vector<TokenId> encode(const decltype(GenerateRequest::prompt)& prompt,
+                                      bool add_special) const = 0;
+  /// Text of ids; those without a token give nothing. Throws as encode() does.
+  virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
+  /// What a token stands for, which may be part of a character; a special token's text. Empty when
+  /// there is none.
+  virtual std::string token_bytes(TokenId id) const = 0;
 
   virtual std::string model_name() const = 0;  ///< the id under which the model is served
   virtual int max_seq_len() const = 0;         ///< tokens, prompt and answer together

@@ -63,6 +63,7 @@ EngineConfig engine_config(const LlmOptions& options) {
           .prefill_budget_tokens = options.max_prefill_length,
           .graph_max_batch_size = options.graph_max_batch_size,
           .graph_batch_sizes = options.graph_batch_sizes,
+          .deterministic = options.deterministic,
           .check_graphs = options.check_graphs,
           .on_logits = {}};
 }
@@ -181,10 +182,11 @@ LocalGenerator::LocalGenerator(const LlmOptions& given)
 
 LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
                                std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config)
-    : name_(std::move(name)),
-      tokenizer_(std::move(tokenizer)),
-      chat_renderer_(std::make_unique<ChatRenderer>(*tokenizer_, ChatOptions{})),
-      executor_(std::move(executor)) {
+    : name_(std::move(name)), tokenizer_(std::move(tokenizer)), executor_(std::move(executor)) {
+  if (tokenizer_ == nullptr)
+    tokenizer_error_ = "it has no tokenizer";
+  else if (!tokenizer_->chat_template().empty())
+    chat_renderer_ = std::make_unique<ChatRenderer>(*tokenizer_, ChatOptions{});
   start(std::move(config));
 }
 
@@ -201,7 +203,11 @@ void LocalGenerator::start(SchedulerConfig config) {
 }
 
 void LocalGenerator::load(const LlmOptions& options) {
-  const ChatOptions chat = chat_options(options);  // its errors come before minutes of loading
+  // Errors in these come before minutes of loading.
+  const ChatOptions chat = chat_options(options);
+  const DialectOptions dialect{.tool_call_parser = options.tool_call_parser,
+                               .reasoning_parser = options.reasoning_parser};
+  choose_dialect("", dialect);
   // The vocabulary is read while the weights are repacked.
   const std::filesystem::path path = hub::find_model(options.model);
   auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
@@ -218,6 +224,9 @@ void LocalGenerator::load(const LlmOptions& options) {
   if (tokenizer_->chat_template().empty() && options.chat_template.empty()) return;
   try {
     chat_renderer_ = std::make_unique<ChatRenderer>(*tokenizer_, chat);
+    chat_dialect_ = choose_dialect(chat_renderer_->tool_source(), dialect);
+    log::info("Chats: tool calls as {}, reasoning {}", name(chat_dialect_.calls),
+              chat_dialect_.reasoning ? "between <think> and </think>" : "not looked for");
   } catch (const Error& e) {
     if (!options.chat_template.empty()) throw;  // what was asked for must work
     log::warning("No chats can be served: the model's chat template cannot be used: {}", e.what());
@@ -262,10 +271,11 @@ MarkedText LocalGenerator::render_chat(const nlohmann::ordered_json& messages,
   return chat_renderer_->render(messages, tools, kwargs, add_generation_prompt);
 }
 
-std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) const {
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return *ids;
-  if (const auto* text = std::get_if<std::string>(&request.prompt)) {
-    std::vector<TokenId> ids = tokenizer().encode(*text, {.add_special = true});
+std::vector<TokenId> LocalGenerator::encode(const decltype(GenerateRequest::prompt)& prompt,
+                                            bool add_special) const {
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    std::vector<TokenId> ids = tokenizer().encode(*text, {.add_special = add_special});
     const std::string bos = tokenizer().bos_token();
     if (!bos.empty() && text->starts_with(bos) && ids.size() > 1 && ids[0] == ids[1] &&
         !warned_of_two_bos_.exchange(true))
@@ -275,7 +285,7 @@ std::vector<TokenId> LocalGenerator::encode(const GenerateRequest& request) cons
           bos);
     return ids;
   }
-  return tokenizer().encode(std::get<MarkedText>(request.prompt));
+  return tokenizer().encode(std::get<MarkedText>(prompt));
 }
 
 /// Gives `work` what follows its response format.
@@ -290,7 +300,7 @@ RequestId LocalGenerator::submit(GenerateRequest request,
                                  std::function<void(GenerateUpdate)> on_update) {
   NewRequest work{.id = {}, .prompt = {}, .sampling = request.sampling};
   try {
-    work.prompt = encode(request);
+    work.prompt = encode(request.prompt, /*add_special=*/true);
     if (work.sampling.max_tokens < 0)
       work.sampling.max_tokens =
           std::max<std::int64_t>(1, max_seq_len() - static_cast<std::int64_t>(work.prompt.size()));

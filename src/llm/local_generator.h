@@ -29,16 +29,27 @@ class LocalGenerator final : public Generator {
  public:
   /// Throws Error when the model cannot be loaded or does not fit. Logs what was chosen and why.
   explicit LocalGenerator(const LlmOptions& options);
-  /// With something in the engine's place, for measurements of everything around it.
+  /// With something in the engine's place, to test or measure everything around it. Without
+  /// `tokenizer` it serves token ids only.
   LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
                  std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config);
   ~LocalGenerator() override;
 
   RequestId submit(GenerateRequest request, std::function<void(GenerateUpdate)> on_update) override;
   void abort(RequestId id) override;
+  void flush_cache() override { scheduler_->flush_cache(); }
   MarkedText render_chat(const nlohmann::ordered_json& messages,
                          const nlohmann::ordered_json& tools, const nlohmann::ordered_json& kwargs,
                          bool add_generation_prompt) const override;
+  ChatDialect chat_dialect() const override { return chat_dialect_; }
+  std::vector<TokenId> encode(const decltype(GenerateRequest::prompt)& prompt,
+                              bool add_special) const override;
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    return tokenizer().decode(ids, skip_special);
+  }
+  std::string token_bytes(TokenId id) const override {
+    return tokenizer_ == nullptr ? "" : std::string(tokenizer_->token_bytes(id));
+  }
   std::string model_name() const override { return name_; }
   int max_seq_len() const override { return executor_->limits().max_seq_len; }
   int vocab_size() const override { return executor_->limits().vocab_size; }
@@ -69,7 +80,6 @@ class LocalGenerator final : public Generator {
 
   void load(const LlmOptions& options);
   void start(SchedulerConfig config);
-  std::vector<TokenId> encode(const GenerateRequest& request) const;
   void constrain(NewRequest& work) const;
   void deliver(std::span<const TokenEvent> events);
   GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
@@ -85,6 +95,7 @@ class LocalGenerator final : public Generator {
   mutable std::atomic<bool> warned_of_two_bos_ = false;
   std::unique_ptr<ChatRenderer> chat_renderer_;
   std::unique_ptr<Grammars> grammars_;  // null without a tokenizer
+  ChatDialect chat_dialect_;
   std::unique_ptr<Executor> executor_;
   Engine* engine_ = nullptr;  // the executor, if it is one
   std::unique_ptr<Scheduler> scheduler_;

@@ -24,14 +24,6 @@ class Bf16ModelTest : public testing::TestWithParam<std::string> {
   const nlohmann::json golden_ = testing_util::read_json(source() / "golden.json");
 };
 
-// The one prompt whose logits depend on luck. In its last layer the router's second and third choice
-// are 3.1e-4 apart, and each single rounding to bf16 before it, of keys and values alone as much as
-// of a projection's or the experts' inputs, moves them by 0.03 to 0.07. Transformers' run keeps the
-// order by chance, ours does not.
-bool is_lost_in_rounding(const std::string& model, const nlohmann::json& prompt) {
-  return model == "qwen3_moe" && prompt["len"] == 2;
-}
-
 // How far an honest bf16 computation may be off is what transformers' own is off, twice, and not
 // less than 0.03: its run and ours round in different places.
 TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
@@ -65,7 +57,7 @@ TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
       SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
       if (hashes.size() <= i) hashes.push_back(run.outcomes()[i].logits_hash);
       EXPECT_EQ(run.outcomes()[i].logits_hash, hashes[i]) << "not the same bits";
-      if (is_lost_in_rounding(GetParam(), prompt)) continue;
+      if (testing_util::is_lost_in_rounding(GetParam(), prompt)) continue;
       const double error = prompt["check"]["hf_bf16_cpu_max_abs_last_logit_diff"];
       const double tolerance = std::max(2 * error, 0.03);
       const std::vector<float>& logits = run.outcomes()[i].logits.at(0);

@@ -64,6 +64,10 @@ bool CacheManager::admit(Request& request, std::int64_t reserved_pages) {
   return true;
 }
 
+void CacheManager::flush() {
+  allocator_.free(prefix_cache_->evict(prefix_cache_->sizes().evictable_pages));
+}
+
 void CacheManager::allocate(std::span<Request* const> requests) {
   std::int64_t wanted = 0;
   for (const Request* request : requests) {

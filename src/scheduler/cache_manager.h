@@ -61,6 +61,9 @@ class CacheManager {
   /// `request.row` must be set.
   bool admit(Request& request, std::int64_t reserved_pages);
 
+  /// Frees every cached page that is not locked.
+  void flush();
+
   /// Makes room for the tokens [cached_len, device_len) of all `requests`, evicting as needed, and
   /// enters their pages in the rows. Throws Error if the pool is too small: more was asked for than
   /// was reserved.

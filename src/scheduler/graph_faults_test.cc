@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "testing/golden.h"
+#include "testing/gpu.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -19,16 +21,17 @@ using testing_util::ScheduledRun;
 /// The first three golden prompts of qwen3, six tokens each; `left_out` is not copied.
 class Forgetful {
  public:
-  Forgetful(const std::string& backend, const std::string& left_out, bool check)
-      : run_(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / "qwen3", {.page_size = 16,
-                                                                           .num_pages = 128,
-                                                                           .attention = backend,
-                                                                           .overlap = false,
-                                                                           .graph_max = 4,
-                                                                           .check_graphs = check}) {
+  Forgetful(const std::string& backend, const std::string& left_out, bool check,
+            Device device = kCpu)
+      : run_(testing_util::tiny_model("qwen3"), {.device = device,
+                                                 .page_size = 16,
+                                                 .num_pages = 128,
+                                                 .attention = backend,
+                                                 .overlap = false,
+                                                 .graph_max = 4,
+                                                 .check_graphs = check}) {
     run_.engine().graphs()->leave_out(left_out);
-    const auto golden = testing_util::read_json(std::filesystem::path(MINISGL_TEST_DATA) / "tiny" /
-                                                "qwen3" / "golden.json");
+    const auto golden = testing_util::read_json(testing_util::tiny_model("qwen3") / "golden.json");
     for (const int i : {2, 3, 4})
       run_.submit(golden["prompts"][i]["ids"], {.max_tokens = 6, .ignore_eos = true});
   }
@@ -112,6 +115,42 @@ INSTANTIATE_TEST_SUITE_P(Backends, GraphFaultsTest,
                            std::replace(name.begin(), name.end(), ',', '_');
                            return name;
                          });
+
+/// On a GPU, where a graph has the addresses of real memory.
+class GpuGraphFaultsTest : public GraphFaultsTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = testing_util::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+TEST_P(GpuGraphFaultsTest, AForgottenInputGoesUnnoticedUnlessTheCheckerNamesIt) {
+  const std::vector<Outcome> right = Forgetful(GetParam(), "", true, kGpu).finish();
+  std::vector<std::string> names;
+  {
+    Forgetful whole(GetParam(), "", false, kGpu);
+    for (const CapturedBuffer& buffer : whole.run().engine().graphs()->captured_buffers(4))
+      if (buffer.content == CapturedContent::kRefreshed) names.push_back(buffer.name);
+  }
+  EXPECT_THAT(names, testing::IsSupersetOf({"input_ids", "positions", "out_locs"}));
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    Forgetful forgetful(GetParam(), name, /*check=*/true, kGpu);
+    EXPECT_EQ(forgetful.error(), "graph input " + name + " was not refreshed for this step");
+  }
+  const std::vector<Outcome> wrong = Forgetful(GetParam(), "positions", false, kGpu).finish();
+  int parted = 0;
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    EXPECT_EQ(right[i].error, "");
+    EXPECT_EQ(wrong[i].error, "") << "nobody notices";
+    EXPECT_EQ(wrong[i].finish, FinishReason::kLength);
+    EXPECT_EQ(wrong[i].tokens[0], right[i].tokens[0]);
+    parted += wrong[i].tokens != right[i].tokens ? 1 : 0;
+  }
+  EXPECT_GT(parted, 0) << "wrong from the second token on";
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, GpuGraphFaultsTest, testing::Values("fa"));
 
 // Chapter 18's counter-example.
 TEST(GraphFaultsPositionsTest, WithoutPositionsTheTokensAreWrongFromTheSecondOn) {

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "testing/golden.h"
+#include "testing/tiny_model.h"
 #include "testing/random.h"
 
 namespace minisgl {
@@ -19,7 +20,7 @@ using testing_util::RunConfig;
 using testing_util::ScheduledRun;
 
 std::filesystem::path tiny(const std::string& model) {
-  return std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / model;
+  return testing_util::tiny_model(model);
 }
 
 /// Model, backend.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -19,7 +20,8 @@ namespace minisgl {
 struct AbortRequest {
   RequestId id;
 };
-using SchedulerMessage = std::variant<NewRequest, AbortRequest>;
+struct FlushRequest {};
+using SchedulerMessage = std::variant<NewRequest, AbortRequest, FlushRequest>;
 
 /// The way into the scheduler's thread, first in first out. Any thread may push and stop; wait(),
 /// drain(), forget() and close() are the scheduler's.
@@ -39,11 +41,13 @@ class Inbox {
     return true;
   }
 
-  void push(AbortRequest abort) {
+  template <class Message>
+    requires std::same_as<Message, AbortRequest> || std::same_as<Message, FlushRequest>
+  void push(Message message) {
     {
       const std::lock_guard lock(mutex_);
       if (closed_) return;
-      messages_.emplace_back(abort);
+      messages_.emplace_back(message);
     }
     ready_.notify_one();
   }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "testing/gpu.h"
 #include "testing/random.h"
 #include "testing/scheduled_run.h"
 #include "testing/tiny_model.h"
@@ -109,11 +110,15 @@ void run_together(const std::filesystem::path& model, const RunConfig& config,
 }
 
 std::vector<Outcome> run_alone(const std::filesystem::path& model, const std::vector<Work>& work,
-                               const std::vector<TokenId>& eos_ids) {
+                               const std::vector<TokenId>& eos_ids, Device device = kCpu) {
   std::vector<Outcome> outcomes;
   for (const Work& w : work) {
-    ScheduledRun run(
-        model, {.prefill_budget = 8192, .cache = "naive", .overlap = false, .eos_ids = eos_ids});
+    ScheduledRun run(model, {.device = device,
+                             .prefill_budget = 8192,
+                             .cache = "naive",
+                             .overlap = false,
+                             .eos_ids = eos_ids,
+                             .deterministic = true});
     run.submit(w.prompt, w.sampling);
     run.finish();
     outcomes.push_back(run.outcomes()[0]);
@@ -121,14 +126,19 @@ std::vector<Outcome> run_alone(const std::filesystem::path& model, const std::ve
   return outcomes;
 }
 
+/// Every 40th id ends an answer, so that ends by EOS are common.
+std::vector<TokenId> common_eos_ids() {
+  std::vector<TokenId> ids;
+  for (TokenId id = 0; id < 640; id += 40) ids.push_back(id);
+  return ids;
+}
+
 class IndependenceTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(IndependenceTest, EveryWayToRunARequestGivesTheSameLogits) {
   const std::filesystem::path model = testing_util::tiny_model(GetParam());
   const std::vector<Work> work = make_work(600);
-  // Every 40th id ends an answer, so that ends by EOS are common.
-  std::vector<TokenId> eos_ids;
-  for (TokenId id = 0; id < 640; id += 40) eos_ids.push_back(id);
+  const std::vector<TokenId> eos_ids = common_eos_ids();
   const std::vector<Outcome> alone = run_alone(model, work, eos_ids);
   std::uint64_t seed = 0;
   for (const std::int32_t page_size : {1, 16, 256})
@@ -150,6 +160,38 @@ TEST_P(IndependenceTest, EveryWayToRunARequestGivesTheSameLogits) {
           }
 }
 
+class GpuIndependenceTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = testing_util::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+TEST_P(GpuIndependenceTest, ADeterministicGpuGivesTheSameLogitsHoweverARequestIsRun) {
+  const std::filesystem::path model = testing_util::tiny_model(GetParam());
+  const std::vector<Work> work = make_work(600);
+  const std::vector<TokenId> eos_ids = common_eos_ids();
+  const std::vector<Outcome> alone = run_alone(model, work, eos_ids, kGpu);
+  std::uint64_t seed = 0;
+  for (const std::int32_t page_size : {1, 16, 256})
+    for (const std::int32_t budget : {32, 8192})
+      for (const bool overlap : {true, false})
+        for (const bool staggered : {false, true}) {
+          const RunConfig config{.device = kGpu,
+                                 .page_size = page_size,
+                                 .num_pages = page_size == 256 ? 24 : 2048 / page_size,
+                                 .prefill_budget = budget,
+                                 .cache = staggered ? "radix" : "naive",
+                                 .overlap = overlap,
+                                 .eos_ids = eos_ids,
+                                 .deterministic = true};
+          run_together(model, config, work, alone, staggered, ++seed);
+          if (HasFatalFailure()) return;
+        }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuIndependenceTest,
+                         testing::Values("llama", "qwen3", "qwen3_moe-mixed"));
 INSTANTIATE_TEST_SUITE_P(Models, IndependenceTest,
                          testing::Values("llama", "qwen3", "qwen3_moe-mixed"));
 

@@ -56,6 +56,7 @@ class Scheduler::Impl {
   void validate(const NewRequest& request) const { check_request(request, limits_); }
   void submit(NewRequest request);
   void abort(RequestId id) { inbox_.push(AbortRequest{id}); }
+  void flush_cache() { inbox_.push(FlushRequest{}); }
   void stop() { inbox_.stop(); }
   void run();
   bool step();
@@ -67,6 +68,7 @@ class Scheduler::Impl {
   bool receive();
   void receive(NewRequest&& request);
   void receive(AbortRequest abort);
+  void receive(FlushRequest flush);
 
   Step* launch_next();
   void fill_edits(Step& step);
@@ -222,6 +224,8 @@ void Scheduler::Impl::receive(AbortRequest abort) {
   end(found->second, FinishReason::kAbort);
   if (found->second.steps_in_flight == 0) release(found->second);
 }
+
+void Scheduler::Impl::receive(FlushRequest /*flush*/) { cache_.flush(); }
 
 // Plans a step from what is known without the tokens of the step in flight, and launches it.
 // Nullptr when there is nothing to compute.
@@ -491,6 +495,7 @@ Scheduler::~Scheduler() = default;
 void Scheduler::validate(const NewRequest& request) const { impl_->validate(request); }
 void Scheduler::submit(NewRequest request) { impl_->submit(std::move(request)); }
 void Scheduler::abort(RequestId id) { impl_->abort(id); }
+void Scheduler::flush_cache() { impl_->flush_cache(); }
 void Scheduler::run() { impl_->run(); }
 void Scheduler::stop() { impl_->stop(); }
 bool Scheduler::step() { return impl_->step(); }

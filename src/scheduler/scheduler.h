@@ -98,7 +98,7 @@ struct SchedulerStats {
 /// answers are the same as without. Every decision follows from the order of submit() and abort()
 /// and from the tokens: ranks that see the same make the same steps.
 ///
-/// submit(), abort(), validate(), stats() and stop() may be called by any thread, also from the
+/// submit(), abort(), flush_cache(), validate(), stats() and stop() may be called by any thread, also from the
 /// sink; run(), step() and check_integrity() by one. Events are delivered on that thread, in order.
 ///
 /// Source: mini-sglang scheduler/scheduler.py; Yu et al. 2022 (Orca), section 4.
@@ -125,6 +125,9 @@ class Scheduler {
   /// Ends a request, waiting, prefilling or decoding; unknown ids are ignored. Its event has
   /// kAbort.
   void abort(RequestId id);
+
+  /// Forgets every cached prefix that no request uses, soon.
+  void flush_cache();
 
   /// The loop; returns after stop() once what is in flight was collected and everything left was
   /// ended with an abort event. Throws what the executor threw, after an error event for all.

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "server/api_fixture_for_test.h"
-#include "server/generate/mini_sglang.h"
+#include "server/generate/generate.h"
 #include "server/openai/chat.h"
 #include "server/openai/completion.h"
 
@@ -104,7 +104,7 @@ TEST_F(AnswerTest, ChoicesAreInOrderOfTheirIndex) {
 }
 
 TEST_F(AnswerTest, FramesOfGenerateSurviveLineEndsInTheText) {
-  Answer answer = this->answer(open_mini_sglang_generate, R"({"prompt":"p"})");
+  Answer answer = this->answer(open_generate, R"({"prompt":"p"})");
   EXPECT_EQ(answer.add(0, update("a\n\nb", 1)), "data: {\"text\":\"a\\n\\nb\"}\n\n");
   EXPECT_EQ(answer.add(0, update("", 2, FinishReason::kStop)),
             "data: {\"text\":\"\",\"finish_reason\":\"stop\"}\n\ndata: [DONE]\n\n");

@@ -11,19 +11,22 @@
 
 namespace minisgl {
 
-/// A request for one or more answers. Its choices are ordered by prompt, then by repetition.
+/// A request for one or more choices. They are ordered by prompt, then by repetition, and so are the
+/// answers that they are chosen from.
 struct ApiRequest {
   std::string model;  ///< the served id, whatever was asked for
   bool stream = false;
   bool include_usage = false;  ///< a stream ends with its usage
-  int n = 1;                   ///< answers for each prompt
-  std::vector<decltype(GenerateRequest::prompt)> prompts;
-  SamplingParams sampling;  ///< max_tokens < 0: until the context ends
-  std::string param;        ///< the field that the prompts came from
+  int n = 1;                   ///< choices for each prompt
+  int best_of = 1;  ///< answers generated for each prompt; of more than n, the likeliest are chosen
+  std::vector<decltype(GenerateRequest::prompt)> prompts = {};
+  SamplingParams sampling = {};  ///< max_tokens < 0: until the context ends
+  std::string param = {};        ///< the field that the prompts came from
 
   std::size_t num_choices() const { return prompts.size() * static_cast<std::size_t>(n); }
-  /// What to generate for a choice: repetition i of a prompt draws with seed + i.
-  GenerateRequest generate_request(std::size_t choice) const;
+  std::size_t num_answers() const { return prompts.size() * static_cast<std::size_t>(best_of); }
+  /// What to generate for an answer: repetition i of a prompt draws with seed + i.
+  GenerateRequest generate_request(std::size_t answer) const;
 };
 
 /// What the operator decided about requests.

@@ -8,12 +8,12 @@ Exchange::Exchange(Generator& generator, Job job, ExchangeOptions options,
       request_(std::move(job.request)),
       options_(std::move(options)),
       answer_(request_, std::move(job.reply)),
-      timers_(request_.num_choices(), RequestTimer(*options_.metrics, options_.arrival)),
+      timers_(request_.num_answers(), RequestTimer(*options_.metrics, options_.arrival)),
       notify_(std::move(notify)) {}
 
 void Exchange::start() {
   try {
-    for (std::size_t i = 0; i < request_.num_choices(); ++i) {
+    for (std::size_t i = 0; i < request_.num_answers(); ++i) {
       auto on_update = [self = shared_from_this(), i](GenerateUpdate update) {
         self->timers_[i].observe(update);
         self->deliver(i, std::move(update));

@@ -31,6 +31,10 @@ class FakeGenerator final : public Generator {
     std::chrono::milliseconds submit_time{0};  ///< what tokenizing takes
     int fail_after = 1 << 30;                  ///< tokens, then an error
     SamplingDefaults sampling_defaults = {};
+    ChatDialect dialect = {};
+    /// What the tokens of every answer read, in place of numbers; then comes an end token.
+    std::vector<std::string> script = {};
+    std::string prompt_end = "assistant:";  ///< of chats that want an answer
   };
 
   FakeGenerator() : FakeGenerator(Options{}) {}
@@ -44,6 +48,8 @@ class FakeGenerator final : public Generator {
     changed_.notify_all();
     thread_.join();
   }
+
+  static constexpr TokenId kBos = 256;
 
   static std::string token_text(int i, const GenerateRequest& request) {
     return std::to_string(i) +
@@ -97,8 +103,32 @@ class FakeGenerator final : public Generator {
       text += m["role"].get<std::string>() + ":" + m["content"].get<std::string>() + "\n";
     if (!tools.is_null()) text += "tools:" + tools.dump() + "\n";
     if (!kwargs.empty()) text += "kwargs:" + kwargs.dump() + "\n";
-    if (add_generation_prompt) text += "assistant:";
+    if (add_generation_prompt) text += options_.prompt_end;
     return {.text = text, .message_spans = {}};
+  }
+
+  ChatDialect chat_dialect() const override { return options_.dialect; }
+
+  // A token for each byte: its value.
+  std::vector<TokenId> encode(const decltype(GenerateRequest::prompt)& prompt,
+                              bool add_special) const override {
+    if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt)) return *ids;
+    const auto* raw = std::get_if<std::string>(&prompt);
+    const std::string& text = raw != nullptr ? *raw : std::get<MarkedText>(prompt).text;
+    std::vector<TokenId> ids;
+    if (raw != nullptr && add_special) ids.push_back(kBos);
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    std::string text;
+    for (const TokenId id : ids)
+      if (!(skip_special && id == kBos)) text += token_bytes(id);
+    return text;
+  }
+  std::string token_bytes(TokenId id) const override {
+    if (id == kBos) return "<s>";
+    return id >= 0 && id < 256 ? std::string(1, static_cast<char>(id)) : "";
   }
 
   std::string model_name() const override { return "fake/model"; }
@@ -181,17 +211,24 @@ class FakeGenerator final : public Generator {
       update.error = "the engine has broken";
     } else if (r.max_tokens == 0) {
       update.finish = FinishReason::kLength;
-    } else if (r.num_tokens == options_.eos_after) {
+    } else if (r.num_tokens == num_text_tokens()) {
       update.tokens = {0};
       ++r.num_tokens;
       update.finish = FinishReason::kStop;
+      update.stop_reason = TokenId{0};
     } else {
-      update.text = token_text(r.num_tokens, r.request) + options_.padding;
+      update.text = options_.script.empty()
+                        ? token_text(r.num_tokens, r.request) + options_.padding
+                        : options_.script[static_cast<std::size_t>(r.num_tokens)];
       update.tokens = {r.num_tokens % 1000};
       if (++r.num_tokens == r.max_tokens) update.finish = FinishReason::kLength;
     }
     update.completion_tokens = r.num_tokens;
     return update;
+  }
+
+  int num_text_tokens() const {
+    return options_.script.empty() ? options_.eos_after : static_cast<int>(options_.script.size());
   }
 
   const Options options_;

@@ -24,12 +24,11 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr std::uint32_t kMaxHeaderBytes = 32 << 10;
 // Beyond so much pipelined input a running request's connection is not watched any more.
 constexpr std::size_t kMaxPipelinedBytes = std::size_t{1} << 20;
 constexpr std::size_t kReadBytes = 16 << 10;
-// An idle connection holds so much memory for what may come.
-constexpr std::size_t kFirstReadBytes = 1 << 10;
+// What a connection holds for what may come while it is idle, or waits for its answer.
+constexpr std::size_t kWaitingReadBytes = 1 << 10;
 // A close with unread input makes the kernel reset the connection, which may destroy the reply on
 // its way; so input is read and dropped for a while.
 constexpr std::chrono::milliseconds kDrainTime{2000};
@@ -150,7 +149,7 @@ asio::awaitable<bool> Connection::read(Parser& parser) {
   error_code error;
   if (buffer_.size() == 0) {
     arm(options_.idle_timeout);
-    auto waiting = stream_.async_read_some(buffer_.prepare(kFirstReadBytes),
+    auto waiting = stream_.async_read_some(buffer_.prepare(kWaitingReadBytes),
                                            asio::redirect_error(asio::use_awaitable, error));
     const std::size_t num_bytes = co_await std::move(waiting);
     buffer_.commit(num_bytes);
@@ -170,7 +169,7 @@ asio::awaitable<bool> Connection::read(Parser& parser) {
   if (!is_preflight && context_.keys.guards(record_.path) &&
       !context_.keys.accepts(field(parser.get(), "Authorization"),
                              field(parser.get(), "x-api-key"))) {
-    auto refusing = refuse_request(unauthorized_reply());
+    auto refusing = refuse_request(Routes::unauthorized(record_.path));
     co_await std::move(refusing);
     co_return false;
   }
@@ -203,12 +202,6 @@ asio::awaitable<bool> Connection::read_body(Parser& parser) {
 asio::awaitable<void> Connection::answer_broken_request(error_code error) {
   const error_code end = http::error::end_of_stream;
   if (gone_ || error == end || error.category() != end.category()) co_return;
-  HttpReply reply = error_reply(400, "this is not an HTTP/1.1 request: " + error.message());
-  if (error == http::error::body_limit)
-    reply =
-        error_reply(413, fmt::format("the body is longer than {} bytes", options_.max_body_bytes));
-  if (error == http::error::header_limit)
-    reply = error_reply(431, fmt::format("the headers are longer than {} bytes", kMaxHeaderBytes));
   if (record_.request_id.empty()) {  // the headers were not read
     arrival_ = Clock::now();
     record_.client = client_;
@@ -217,7 +210,7 @@ asio::awaitable<void> Connection::answer_broken_request(error_code error) {
     record_.request_id = request_id_or_new("");
     fields_.request_id = record_.request_id;
   }
-  auto refusing = refuse_request(std::move(reply));
+  auto refusing = refuse_request(broken_request_reply(error, options_.max_body_bytes));
   co_await std::move(refusing);
 }
 
@@ -249,7 +242,7 @@ asio::awaitable<void> Connection::serve(const HttpRequest& request) {
   };
   if (context_.draining && request.target != "/metrics") {
     fields_.keep_alive = false;
-    job->outcome.emplace(draining_reply(record_.path));
+    job->outcome.emplace(Routes::draining(record_.path));
   } else if (!Routes::is_slow(request)) {
     job->outcome.emplace(context_.routes.handle(request, std::move(notify)));
   } else {
@@ -447,7 +440,7 @@ void Connection::watch() {
     self->watch();
     self->wake();
   };
-  stream_.async_read_some(buffer_.prepare(kReadBytes),
+  stream_.async_read_some(buffer_.prepare(kWaitingReadBytes),
                           asio::bind_cancellation_slot(stop_watch_.slot(), std::move(on_read)));
 }
 
@@ -483,15 +476,6 @@ asio::awaitable<void> Connection::drain() {
     co_await std::move(reading);
   }
   close();
-}
-
-void Connection::check_deadline(Clock::time_point now) {
-  if (now >= deadline_) close();
-}
-
-void Connection::close_when_idle() {
-  fields_.keep_alive = false;
-  if (!serving_) close();
 }
 
 void Connection::end_answer() {

@@ -56,9 +56,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// There is something to take from the answer that is under way.
   void on_update();
   /// Closes if the client had to do something before `now` and did not.
-  void check_deadline(Clock::time_point now);
+  void check_deadline(Clock::time_point now) {
+    if (now >= deadline_) close();
+  }
   /// Closes after the reply that is under way; at once if there is none.
-  void close_when_idle();
+  void close_when_idle() {
+    fields_.keep_alive = false;
+    if (!serving_) close();
+  }
   /// Ends the answer that is under way with an error.
   void end_answer();
   /// Closes now; what runs is aborted.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/beast/http/error.hpp>
 #include <boost/beast/http/status.hpp>
 #include <string_view>
 
@@ -24,6 +25,14 @@ std::string common_headers(const HeadFields& fields) {
 }
 
 }  // namespace
+
+HttpReply broken_request_reply(boost::system::error_code error, std::size_t max_body_bytes) {
+  if (error == http::error::body_limit)
+    return error_reply(413, fmt::format("the body is longer than {} bytes", max_body_bytes));
+  if (error == http::error::header_limit)
+    return error_reply(431, fmt::format("the headers are longer than {} bytes", kMaxHeaderBytes));
+  return error_reply(400, "this is not an HTTP/1.1 request: " + error.message());
+}
 
 std::string reply_head(const HttpReply& reply, const HeadFields& fields) {
   const auto reason = http::obsolete_reason(static_cast<http::status>(reply.status));

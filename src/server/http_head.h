@@ -1,13 +1,23 @@
-// The first lines of a response.
+// The first lines of requests and responses.
 
 #pragma once
 
+#include <boost/system/error_code.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "server/access_control.h"
 #include "server/http_message.h"
 
 namespace minisgl {
+
+/// Longer heads of requests are refused.
+inline constexpr std::uint32_t kMaxHeaderBytes = 32 << 10;
+
+/// The reply to what Beast's parser could not read: 400, 413 for a body that is longer than
+/// `max_body_bytes`, 431 for headers longer than kMaxHeaderBytes.
+HttpReply broken_request_reply(boost::system::error_code error, std::size_t max_body_bytes);
 
 /// What the head of a response depends on besides the reply.
 struct HeadFields {

@@ -26,20 +26,4 @@ HttpReply error_reply(int status, const std::string& message, const std::string&
           .headers = {}};
 }
 
-HttpReply unauthorized_reply() {
-  HttpReply reply = error_reply(401,
-                                "a key is needed: send one of this server's API keys as "
-                                "\"Authorization: Bearer KEY\" or \"x-api-key: KEY\"",
-                                "", "invalid_api_key");
-  reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-  return reply;
-}
-
-HttpReply draining_reply(std::string_view path) {
-  HttpReply reply = error_reply(503, "the server is shutting down", "", "draining");
-  if (path == "/health") reply.body = R"({"status":"draining"})";
-  reply.headers.emplace_back("Retry-After", "1");
-  return reply;
-}
-
 }  // namespace minisgl

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -46,10 +45,5 @@ std::string error_json(int status, const std::string& message, const std::string
                        const std::string& code = "");
 HttpReply error_reply(int status, const std::string& message, const std::string& param = "",
                       const std::string& code = "");
-
-/// 401, for a request without an API key.
-HttpReply unauthorized_reply();
-/// 503, for a request that comes while the server stops. /health says {"status":"draining"}.
-HttpReply draining_reply(std::string_view path);
 
 }  // namespace minisgl

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace minisgl {
 namespace {
 
 constexpr std::int64_t kMaxStops = 16;
+constexpr double kMaxBias = 100;
 
 // Fields that clients know and whose function is not there: a value that asks for it is refused,
 // since an answer without it would look like one with it.
@@ -23,42 +25,25 @@ struct Unsupported {
 
 bool any_value(const Json& /*value*/) { return true; }
 bool is_true(const Json& v) { return !v.is_boolean() || v.get<bool>(); }
-bool is_not_zero(const Json& v) { return !v.is_number() || v.get<double>() != 0.0; }
-bool is_not_one(const Json& v) { return !v.is_number() || v.get<double>() != 1.0; }
 bool is_not_empty(const Json& v) { return v.is_string() ? v != "" : !v.empty(); }
-bool is_other_than_text(const Json& v) {
-  return !v.is_object() || !v.contains("type") || v["type"] != "text";
-}
 bool is_other_than_text_list(const Json& v) { return v != Json::array({"text"}); }
-bool is_forced_tool(const Json& v) { return v != "auto" && v != "none"; }
+bool is_forced_function(const Json& v) { return v != "auto" && v != "none"; }
 
 constexpr Unsupported kUnsupported[] = {
-    {"logprobs", [](const Json& v) { return v != false; }},
-    {"top_logprobs", any_value},
-    {"logit_bias", is_not_empty},
-    {"presence_penalty", is_not_zero},
-    {"frequency_penalty", is_not_zero},
-    {"repetition_penalty", is_not_one},
-    {"response_format", is_other_than_text},
-    {"tool_choice", is_forced_tool},
-    {"functions", is_not_empty},
-    {"function_call", is_forced_tool},
+    {"functions", is_not_empty},  // tools have taken their place
+    {"function_call", is_forced_function},
     {"modalities", is_other_than_text_list},
     {"audio", any_value},
-    {"echo", is_true},
-    {"best_of", is_not_one},
+    {"web_search_options", any_value},
     {"suffix", is_not_empty},
-    {"min_tokens", is_not_zero},
-    {"continue_final_message", is_true},
-    // Constrained output, as other engines call it.
-    {"guided_json", any_value},
-    {"guided_regex", any_value},
-    {"guided_grammar", any_value},
-    {"guided_choice", any_value},
-    {"structured_outputs", any_value},
-    {"json_schema", any_value},
-    {"regex", any_value},
-    {"ebnf", any_value},
+    // Of other engines.
+    {"use_beam_search", is_true},
+    {"allowed_token_ids", is_not_empty},
+    {"bad_words", is_not_empty},
+    {"truncate_prompt_tokens", any_value},
+    {"prompt_logprobs", any_value},
+    {"structural_tag", any_value},
+    {"lora_path", any_value},
 };
 
 std::vector<std::string> read_stop(const Fields& fields) {
@@ -83,15 +68,51 @@ std::vector<std::string> read_stop(const Fields& fields) {
   return stop;
 }
 
+// {"50256": -100}
+std::vector<LogitBias> read_logit_bias(const Fields& fields, int vocab_size) {
+  const Json* object = fields.object("logit_bias");
+  if (object == nullptr) return {};
+  std::vector<LogitBias> biases;
+  for (const auto& [key, value] : object->items()) {
+    std::int32_t token = -1;
+    const char* end = key.data() + key.size();
+    const auto parsed = std::from_chars(key.data(), end, token);
+    if (parsed.ec != std::errc() || parsed.ptr != end || token < 0 || token >= vocab_size)
+      throw RequestError(
+          fmt::format("logit_bias has the key {} where the model's token ids are integers from 0 "
+                      "to {}",
+                      describe(key), vocab_size - 1),
+          "logit_bias");
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= kMaxBias))
+      throw RequestError(fmt::format("logit_bias must be numbers from {} to {}, not {}", -kMaxBias,
+                                     kMaxBias, describe(value)),
+                         "logit_bias");
+    biases.push_back({.token = token, .bias = value.get<double>()});
+  }
+  return biases;
+}
+
+void read_penalties(const Fields& fields, SamplingParams& s) {
+  s.presence_penalty = fields.number("presence_penalty", s.presence_penalty, -2.0, 2.0);
+  s.frequency_penalty = fields.number("frequency_penalty", s.frequency_penalty, -2.0, 2.0);
+  s.repetition_penalty = fields.number("repetition_penalty", s.repetition_penalty, 0.0, 100.0);
+  if (s.repetition_penalty == 0.0)
+    throw RequestError("repetition_penalty must be greater than 0", "repetition_penalty");
+}
+
 }  // namespace
+
+void refuse_field(const Fields& fields, const char* field) {
+  if (const Json* value = fields.find(field); value != nullptr && *value != false)
+    throw RequestError(
+        fmt::format("{} = {} is not supported here; leave it out", field, describe(*value)), field,
+        "unsupported_parameter");
+}
 
 void refuse_unsupported(const Fields& fields) {
   for (const Unsupported& row : kUnsupported) {
     const Json* value = fields.find(row.field);
-    if (value != nullptr && row.asks(*value))
-      throw RequestError(
-          fmt::format("{} = {} is not supported; leave it out", row.field, describe(*value)),
-          row.field, "unsupported_parameter");
+    if (value != nullptr && row.asks(*value)) refuse_field(fields, row.field);
   }
 }
 
@@ -131,8 +152,14 @@ SamplingParams read_sampling(const Fields& fields, const Generator& generator,
   s.min_p = fields.number("min_p", s.min_p, 0.0, 1.0);
   s.top_k = fields.integer("top_k").value_or(s.top_k);
   if (const auto seed = fields.integer("seed")) s.seed = static_cast<std::uint64_t>(*seed);
+  read_penalties(fields, s);
+  s.logit_bias = read_logit_bias(fields, generator.vocab_size());
+  s.min_tokens = fields.integer("min_tokens", 0).value_or(0);
   s.ignore_eos = fields.boolean("ignore_eos", false);
   s.stop = read_stop(fields);
+  s.include_stop_str_in_output =
+      fields.boolean("include_stop_str_in_output", fields.boolean("no_stop_trim", false));
+  s.skip_special_tokens = fields.boolean("skip_special_tokens", true);
   if (const Json* ids = fields.array("stop_token_ids"))
     s.stop_token_ids = read_ids(*ids, "stop_token_ids", generator.vocab_size());
   return s;
@@ -150,10 +177,20 @@ void read_stream(const Fields& fields, bool stream_by_default, ApiRequest& reque
 
 void read_num_choices(const Fields& fields, ApiRequest& request) {
   request.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
-  if (request.num_choices() <= static_cast<std::size_t>(kMaxChoices)) return;
+  request.best_of = static_cast<int>(fields.integer("best_of", 1, kMaxChoices).value_or(request.n));
+  if (request.best_of < request.n)
+    throw RequestError(
+        fmt::format("best_of must be at least n, which is {}, not {}", request.n, request.best_of),
+        "best_of");
+  if (request.best_of > request.n && request.stream)
+    throw RequestError("best_of cannot be greater than n in a stream: the best is known at the end",
+                       "best_of");
+  if (request.num_answers() <= static_cast<std::size_t>(kMaxChoices)) return;
   throw RequestError(
-      fmt::format("{} prompts with n = {} are {} answers; one request may ask for {}",
-                  request.prompts.size(), request.n, request.num_choices(), kMaxChoices),
+      fmt::format("{} prompts with {} = {} are {} answers; one request may ask for "
+                  "{}",
+                  request.prompts.size(), request.best_of > request.n ? "best_of" : "n",
+                  request.best_of, request.num_answers(), kMaxChoices),
       request.prompts.size() > 1 ? "prompt" : "n");
 }
 

@@ -28,7 +28,8 @@ SamplingParams read_sampling(const Fields& fields, const Generator& generator,
 /// Reads stream and stream_options into `request`.
 void read_stream(const Fields& fields, bool stream_by_default, ApiRequest& request);
 
-/// Reads n. Call it when `request` has its prompts: their number times n is limited.
+/// Reads n and best_of. Call it when `request` has its prompts: their number times best_of is
+/// limited.
 void read_num_choices(const Fields& fields, ApiRequest& request);
 
 /// Reads prompt: a string, an array of strings, an array of token ids, or an array of arrays of
@@ -41,5 +42,7 @@ std::vector<TokenId> read_ids(const Json& ids, const std::string& name, int voca
 /// Throws RequestError for a field that asks for what is not there: an answer without it would look
 /// like one with it. Neutral values pass.
 void refuse_unsupported(const Fields& fields);
+/// The same for one field; null and false pass.
+void refuse_field(const Fields& fields, const char* field);
 
 }  // namespace minisgl

@@ -8,10 +8,14 @@
 #include "base/log.h"
 #include "metrics/exposition.h"
 #include "minisgl/version.h"
-#include "server/generate/mini_sglang.h"
+#include "server/anthropic/messages.h"
+#include "server/generate/generate.h"
 #include "server/json.h"
 #include "server/openai/chat.h"
 #include "server/openai/completion.h"
+#include "server/openapi.h"
+#include "server/responses/responses.h"
+#include "server/tokenize.h"
 
 namespace minisgl {
 namespace {
@@ -23,7 +27,22 @@ std::int64_t seconds_since_1970() {
 }
 
 // What answers at a path. A path that ends in '/' stands for all below it.
-enum class Action { kGenerate, kModels, kModel, kHealth, kMetrics, kVersion, kAlive };
+enum class Action {
+  kGenerate,
+  kCountTokens,
+  kTokenize,
+  kDetokenize,
+  kModels,
+  kModel,
+  kModelInfo,
+  kServerInfo,
+  kFlushCache,
+  kHealth,
+  kMetrics,
+  kVersion,
+  kOpenApi,
+  kAlive
+};
 
 struct Route {
   std::string_view path;
@@ -35,12 +54,25 @@ struct Route {
 constexpr Route kRoutes[] = {
     {"/v1/chat/completions", "POST", Action::kGenerate, openai::open_chat},
     {"/v1/completions", "POST", Action::kGenerate, openai::open_completion},
-    {"/generate", "POST", Action::kGenerate, open_mini_sglang_generate},
+    {"/v1/responses", "POST", Action::kGenerate, responses::open_response},
+    {"/v1/messages", "POST", Action::kGenerate, anthropic::open_messages},
+    {"/v1/messages/count_tokens", "POST", Action::kCountTokens},
+    {"/generate", "POST", Action::kGenerate, open_generate},
+    {"/tokenize", "POST", Action::kTokenize},
+    {"/detokenize", "POST", Action::kDetokenize},
     {"/v1/models", "GET", Action::kModels},
     {"/v1/models/", "GET", Action::kModel},
     {"/health", "GET", Action::kHealth},
+    // What sglang-router asks of a worker; the paths with get_ are older.
+    {"/health_generate", "GET", Action::kGenerate, open_health_generate},
+    {"/model_info", "GET", Action::kModelInfo},
+    {"/get_model_info", "GET", Action::kModelInfo},
+    {"/server_info", "GET", Action::kServerInfo},
+    {"/get_server_info", "GET", Action::kServerInfo},
+    {"/flush_cache", "GET, POST", Action::kFlushCache},
     {"/metrics", "GET", Action::kMetrics},
     {"/version", "GET", Action::kVersion},
+    {"/openapi.json", "GET", Action::kOpenApi},
     {"/v1", "GET, POST", Action::kAlive},  // upstream answers both: load balancers ask here
 };
 
@@ -90,6 +122,12 @@ HttpReply unknown_path(std::string_view path) {
   return error_reply(404, fmt::format("there is nothing at {}; paths are {}", path, known));
 }
 
+// In the form of the API that the path belongs to.
+HttpReply failure(std::string_view path, int status, const RequestError& error) {
+  if (path.starts_with("/v1/messages")) return anthropic::error_reply(status, error.what());
+  return error_reply(status, error.what(), error.param(), error.code());
+}
+
 std::string options_of(const Route& route) {
   return std::string(route.methods) +
          (route.methods.starts_with("GET") ? ", HEAD, OPTIONS" : ", OPTIONS");
@@ -111,6 +149,28 @@ Routes::Routes(Generator& generator, const ServerOptions& options)
       num_running_(std::make_shared<std::atomic<std::size_t>>(0)),
       metrics_(std::make_shared<ServerMetrics>(generator.max_seq_len())) {}
 
+std::vector<std::pair<std::string_view, std::string_view>> Routes::paths() {
+  std::vector<std::pair<std::string_view, std::string_view>> all;
+  for (const Route& route : kRoutes) all.emplace_back(route.path, route.methods);
+  return all;
+}
+
+HttpReply Routes::unauthorized(std::string_view path) {
+  HttpReply reply = failure(path, 401,
+                            RequestError("a key is needed: send one of this server's API keys as "
+                                         "\"Authorization: Bearer KEY\" or \"x-api-key: KEY\"",
+                                         "", "invalid_api_key"));
+  reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return reply;
+}
+
+HttpReply Routes::draining(std::string_view path) {
+  HttpReply reply = failure(path, 503, RequestError("the server is shutting down", "", "draining"));
+  if (path == "/health") reply.body = R"({"status":"draining"})";
+  reply.headers.emplace_back("Retry-After", "1");
+  return reply;
+}
+
 bool Routes::is_slow(const HttpRequest& request) {
   return request.method == "POST" && path_of(request) != "/v1";
 }
@@ -119,14 +179,14 @@ Routes::Outcome Routes::handle(const HttpRequest& request, std::function<void()>
   try {
     return dispatch(request, std::move(notify));
   } catch (const StatusError& e) {
-    HttpReply reply = error_reply(e.status(), e.what(), e.param(), e.code());
+    HttpReply reply = failure(path_of(request), e.status(), e);
     if (e.status() == 429) reply.headers.emplace_back("Retry-After", "1");
     return reply;
   } catch (const RequestError& e) {
-    return error_reply(400, e.what(), e.param(), e.code());
+    return failure(path_of(request), 400, e);
   } catch (const std::exception& e) {
     log::error("{} {} failed: {}", request.method, request.target, e.what());
-    return error_reply(500, e.what());
+    return failure(path_of(request), 500, RequestError(e.what()));
   }
 }
 
@@ -145,11 +205,20 @@ Routes::Outcome Routes::dispatch(const HttpRequest& request, std::function<void(
   }
   switch (route->action) {
     case Action::kGenerate: return generate(route->open, request, std::move(notify));
+    case Action::kCountTokens: return anthropic::count_tokens(request.body, context());
+    case Action::kTokenize: return tokenize(request.body, context());
+    case Action::kDetokenize: return detokenize(request.body, context());
     case Action::kModels: return models();
     case Action::kModel: return model(path.substr(route->path.size()));
+    case Action::kModelInfo: return model_info();
+    case Action::kServerInfo: return server_info();
+    case Action::kFlushCache: generator_.flush_cache(); return json_reply({{"success", true}});
     case Action::kHealth: return health();
     case Action::kMetrics: return metrics();
     case Action::kVersion: return json_reply({{"version", kVersion}});
+    case Action::kOpenApi:
+      return HttpReply{
+          .status = 200, .body = openapi_json(), .content_type = "application/json", .headers = {}};
     case Action::kAlive: return json_reply({{"status", "ok"}});
   }
   return unknown_path(path);
@@ -166,12 +235,8 @@ Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
   if (const std::int64_t waiting = generator_.stats().waiting; waiting >= max_queued_)
     throw StatusError(429, fmt::format("{} answers wait for their turn; try again later", waiting),
                       "", "overloaded");
-  const ApiContext context{.generator = generator_,
-                           .rules = rules_,
-                           .unique_id = unique_id(),
-                           .created = seconds_since_1970()};
   auto exchange = std::make_shared<Exchange>(
-      generator_, open(request.body, context),
+      generator_, open(request.body, context()),
       ExchangeOptions{
           .max_backlog_bytes = max_backlog_bytes_, .arrival = request.arrival, .metrics = metrics_},
       std::move(notify));
@@ -179,7 +244,12 @@ Routes::Outcome Routes::generate(OpenJob open, const HttpRequest& request,
   return RunningAnswer(std::move(exchange), slot);
 }
 
-std::string Routes::unique_id() { return fmt::format("{:016x}{:08x}", id_salt_, ++num_ids_); }
+ApiContext Routes::context() {
+  return {.generator = generator_,
+          .rules = rules_,
+          .unique_id = fmt::format("{:016x}{:08x}", id_salt_, ++num_ids_),
+          .created = seconds_since_1970()};
+}
 
 std::string Routes::model_card() const {
   return dump({{"id", rules_.served_name},
@@ -205,6 +275,25 @@ HttpReply Routes::model(std::string_view encoded_id) const {
                                    id, rules_.served_name),
                        "model", "model_not_found");
   return {.status = 200, .body = model_card(), .content_type = "application/json", .headers = {}};
+}
+
+HttpReply Routes::model_info() const {
+  return json_reply({{"model_path", rules_.served_name},
+                     {"tokenizer_path", rules_.served_name},
+                     {"is_generation", true},
+                     {"max_context_length", generator_.max_seq_len()},
+                     {"vocab_size", generator_.vocab_size()}});
+}
+
+HttpReply Routes::server_info() const {
+  return json_reply({{"model_path", rules_.served_name},
+                     {"served_model_name", rules_.served_name},
+                     {"tp_size", 1},
+                     {"dp_size", 1},
+                     {"version", kVersion},
+                     {"context_length", generator_.max_seq_len()},
+                     {"max_req_input_len", generator_.max_seq_len() - 1},
+                     {"status", "ready"}});
 }
 
 HttpReply Routes::metrics() const {

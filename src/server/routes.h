@@ -9,7 +9,9 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "llm/generator.h"
 #include "minisgl/server.h"
@@ -35,6 +37,14 @@ class Routes {
   /// on a worker thread.
   static bool is_slow(const HttpRequest& request);
 
+  /// Every path, with its methods separated by ", "; one that ends in '/' stands for all below it.
+  static std::vector<std::pair<std::string_view, std::string_view>> paths();
+
+  /// 401, in the form of the path's API.
+  static HttpReply unauthorized(std::string_view path);
+  /// 503, while the server stops; /health says {"status":"draining"}.
+  static HttpReply draining(std::string_view path);
+
   /// Never throws: what goes wrong becomes a reply with OpenAI's error object. `notify`: as for
   /// Exchange. HEAD is answered as GET is: the caller leaves the body out.
   Outcome handle(const HttpRequest& request, std::function<void()> notify);
@@ -44,10 +54,12 @@ class Routes {
   Outcome generate(OpenJob open, const HttpRequest& request, std::function<void()> notify);
   HttpReply models() const;
   HttpReply model(std::string_view encoded_id) const;
+  HttpReply model_info() const;
+  HttpReply server_info() const;
   HttpReply health() const;
   HttpReply metrics() const;
   std::string model_card() const;
-  std::string unique_id();
+  ApiContext context();
 
   Generator& generator_;
   const RequestRules rules_;

@@ -44,6 +44,10 @@ TEST_F(ServerAccessTest, WithKeysOnlyMonitoringIsOpen) {
   EXPECT_EQ(refused.status, 401);
   EXPECT_EQ(refused.json()["error"]["code"], "invalid_api_key");
   EXPECT_EQ(header_of(refused, "WWW-Authenticate"), "Bearer");
+  const Reply other_api = ask(Client::post("/v1/messages", "{}"));
+  EXPECT_EQ(other_api.status, 401);
+  EXPECT_EQ(other_api.json()["type"], "error") << "in the words of Anthropic's API";
+  EXPECT_EQ(other_api.json()["error"]["type"], "authentication_error");
   EXPECT_EQ(ask(Client::post(path, chat(2, true), "Authorization: Bearer sk-three\r\n")).status,
             401);
   EXPECT_EQ(ask(Client::post(path, chat(2, true), "Authorization: Bearer sk-two\r\n")).status, 200);

@@ -2,9 +2,10 @@
 
 namespace minisgl {
 
-std::string sse_event(std::string_view data) {
+std::string sse_event(std::string_view data, std::string_view name) {
   std::string event;
-  event.reserve(data.size() + 8);
+  event.reserve(data.size() + name.size() + 16);
+  if (!name.empty()) event.append("event: ").append(name).push_back('\n');
   for (std::size_t begin = 0;;) {
     // A line ends at "\n", "\r" or "\r\n": any of them would end the field.
     const std::size_t end = data.find_first_of("\r\n", begin);

@@ -10,6 +10,10 @@ TEST(SseTest, EventIsOneDataLineAndAnEmptyLine) {
   EXPECT_EQ(sse_event(""), "data: \n\n");
 }
 
+TEST(SseTest, AnEventMayHaveAName) {
+  EXPECT_EQ(sse_event("{}", "ping"), "event: ping\ndata: {}\n\n");
+}
+
 TEST(SseTest, EveryKindOfLineEndStartsAnotherDataLine) {
   EXPECT_EQ(sse_event("a\nb\r\nc\rd\n"), "data: a\ndata: b\ndata: c\ndata: d\ndata: \n\n");
 }

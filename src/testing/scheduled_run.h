@@ -35,6 +35,7 @@ struct RunConfig {
   std::int32_t max_seq_len = 0;  ///< 0: the model's
   std::int32_t graph_max = -1;   ///< see EngineConfig
   std::vector<std::int32_t> graph_sizes = {};
+  bool deterministic = false;
   bool check_graphs = false;
   /// Called on the stream after each step, before its logits are sampled.
   std::function<void(const Engine&, const Batch&)> on_step = {};
@@ -74,6 +75,7 @@ class ScheduledRun {
     engine.max_seq_len = config.max_seq_len;
     engine.graph_max_batch_size = config.graph_max;
     engine.graph_batch_sizes = config.graph_sizes;
+    engine.deterministic = config.deterministic;
     engine.check_graphs = config.check_graphs;
     engine.on_logits = [this](const Batch& batch, TensorView logits) {
       record(batch, logits);

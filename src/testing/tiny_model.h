@@ -4,12 +4,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "testing/gzip.h"
 #include "testing/test_data.h"
+#include "testing/unpack.h"
 
 namespace minisgl::testing_util {
 
@@ -27,14 +28,16 @@ inline std::filesystem::path tiny_model(const std::string& name) {
   };
   static const Unpacked unpacked;
   const fs::path packed = test_data(MINISGL_TEST_DATA) / "tiny" / name;
-  if (!fs::exists(packed / "model.safetensors.gz")) return packed;
+  const bool is_compressed = std::any_of(fs::directory_iterator(packed), fs::directory_iterator(),
+                                         [](const auto& entry) { return is_packed(entry.path()); });
+  if (!is_compressed) return packed;
   const fs::path folder = unpacked.root / name;
   if (fs::exists(folder)) return folder;
   fs::create_directories(folder);
   for (const auto& entry : fs::directory_iterator(packed)) {
     const fs::path& file = entry.path();
-    if (file.extension() == ".gz") {
-      std::ofstream(folder / file.stem(), std::ios::binary) << read_gzip(file);
+    if (is_packed(file)) {
+      std::ofstream(folder / file.stem(), std::ios::binary) << read_unpacked(packed / file.stem());
     } else {
       fs::copy(file, folder / file.filename());
     }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/utf8.h"
-#include "testing/gzip.h"
 #include "testing/random.h"
+#include "testing/unpack.h"
 #include "tokenizer/huggingface.h"
 
 namespace minisgl {
@@ -22,7 +22,7 @@ using testing_util::Random;
 
 BpeTokenizer load(const char* name) {
   const auto file = std::filesystem::path(MINISGL_TEST_DATA) / "tokenizers" / name;
-  return BpeTokenizer(parse_tokenizer_json(testing_util::read_gzip(file / "tokenizer.json.gz")));
+  return BpeTokenizer(parse_tokenizer_json(testing_util::read_unpacked(file / "tokenizer.json")));
 }
 
 const BpeTokenizer& smollm2() {

@@ -43,6 +43,11 @@ class ChatRenderer {
   MarkedText render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                     const nlohmann::ordered_json& kwargs, bool add_generation_prompt) const;
 
+  /// The Jinja source of the template that chats with tools get.
+  const std::string& tool_source() const {
+    return tool_template_ ? tool_template_->source() : template_->source();
+  }
+
  private:
   ChatOptions options_;
   std::string bos_token_;

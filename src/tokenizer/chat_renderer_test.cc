@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "minisgl/error.h"
-#include "testing/gzip.h"
+#include "testing/unpack.h"
 #include "tokenizer/huggingface.h"
 
 namespace minisgl {
@@ -23,7 +23,7 @@ constexpr TokenId kImStart = 1, kImEnd = 2;  // of smollm2
 // SmolLM2's vocabulary with these templates.
 BpeTokenizer tokenizer_with(ChatTemplates templates) {
   const auto folder = std::filesystem::path(MINISGL_TEST_DATA) / "tokenizers" / "smollm2";
-  auto parts = parse_tokenizer_json(testing_util::read_gzip(folder / "tokenizer.json.gz"));
+  auto parts = parse_tokenizer_json(testing_util::read_unpacked(folder / "tokenizer.json"));
   parts.chat_templates = std::move(templates);
   return BpeTokenizer(std::move(parts));
 }
@@ -117,8 +117,8 @@ TEST(ChatRenderer, AChoiceThatIsNotThereIsNamedWithWhatIs) {
 
 // Case TOK-3. The tokenizer has Llama 3's processing steps and adds <s> to prompts.
 TEST(ChatRenderer, BosIsThereOnceInAChatAndOnceInAPrompt) {
-  const auto styles = nlohmann::json::parse(testing_util::read_gzip(
-      std::filesystem::path(MINISGL_TEST_DATA) / "tokenizers" / "styles.json.gz"));
+  const auto styles = nlohmann::json::parse(testing_util::read_unpacked(
+      std::filesystem::path(MINISGL_TEST_DATA) / "tokenizers" / "styles.json"));
   auto parts = parse_tokenizer_json(styles["llama3"]["tokenizer"].dump());
   parse_tokenizer_config(
       R"({"bos_token": "<s>", "chat_template": "{{ bos_token }}{{ messages[0].content }}"})",

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "minisgl/error.h"
-#include "testing/gzip.h"
+#include "testing/unpack.h"
 #include "tokenizer/chat_messages.h"
 
 namespace minisgl {
@@ -69,8 +69,8 @@ TEST_P(TemplateCases, RenderAsInJinja2) {
   const std::string name = GetParam();
   const ChatTemplate chat_template = load(name);
   const Json inputs = Json::parse(read("inputs.json"));
-  std::istringstream lines(testing_util::read_gzip(std::string(MINISGL_TEST_DATA) +
-                                                   "/chat_templates/cases/" + name + ".jsonl.gz"));
+  std::istringstream lines(testing_util::read_unpacked(std::string(MINISGL_TEST_DATA) +
+                                                       "/chat_templates/cases/" + name + ".jsonl"));
   std::string line;
   int count = 0;
   while (std::getline(lines, line)) {

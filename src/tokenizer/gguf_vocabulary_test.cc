@@ -12,7 +12,7 @@
 
 #include "formats/gguf.h"
 #include "minisgl/error.h"
-#include "testing/gzip.h"
+#include "testing/unpack.h"
 #include "tokenizer/tokenizer.h"
 
 namespace minisgl {
@@ -26,14 +26,14 @@ const fs::path kData = fs::path(MINISGL_TEST_DATA) / "tokenizers";
 
 std::vector<Json> read_lines(const fs::path& path) {
   std::vector<Json> lines;
-  std::istringstream text(testing_util::read_gzip(path));
+  std::istringstream text(testing_util::read_unpacked(path));
   for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
   return lines;
 }
 
 TEST(GgufVocabularyTest, AByteLevelVocabularyEncodesAsTheReference) {
   const auto tokenizer = load_tokenizer(kData / "smollm2-small.gguf");
-  for (const Json& row : read_lines(kData / "smollm2-small_cases.jsonl.gz")) {
+  for (const Json& row : read_lines(kData / "smollm2-small_cases.jsonl")) {
     const std::string text = row["text"];
     const Ids ids = row["ids"];
     ASSERT_EQ(tokenizer->encode(text), ids) << row["text"];
@@ -62,7 +62,7 @@ TEST(GgufVocabularyTest, KeysSayWhatBeginsAndEndsAText) {
 
 TEST(GgufVocabularyTest, ASentencePieceVocabularyEncodesAsTheReference) {
   const auto tokenizer = load_tokenizer(kData / "sp-legacy.gguf");
-  for (const Json& row : read_lines(kData / "sp-legacy" / "tokenizer_cases.jsonl.gz")) {
+  for (const Json& row : read_lines(kData / "sp-legacy" / "tokenizer_cases.jsonl")) {
     const std::string text = row["text"];
     const Ids ids = row["ids"];
     ASSERT_EQ(tokenizer->encode(text), ids) << row["text"];

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/utf8.h"
-#include "testing/gzip.h"
+#include "testing/unpack.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/huggingface.h"
@@ -43,7 +43,7 @@ std::vector<fs::path> folders() {
 
 std::vector<Json> read_lines(const fs::path& path) {
   std::vector<Json> lines;
-  std::istringstream text(testing_util::read_gzip(path));
+  std::istringstream text(testing_util::read_unpacked(path));
   for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
   return lines;
 }
@@ -53,8 +53,8 @@ const BpeTokenizer& tokenizer_of(const fs::path& folder) {
   static std::map<fs::path, std::unique_ptr<BpeTokenizer>> loaded;
   auto& tokenizer = loaded[folder];
   if (tokenizer == nullptr) {
-    auto parts = parse_tokenizer_json(testing_util::read_gzip(folder / "tokenizer.json.gz"));
-    parse_tokenizer_config(testing_util::read_gzip(folder / "tokenizer_config.json.gz"), parts);
+    auto parts = parse_tokenizer_json(testing_util::read_unpacked(folder / "tokenizer.json"));
+    parse_tokenizer_config(testing_util::read_unpacked(folder / "tokenizer_config.json"), parts);
     tokenizer = std::make_unique<BpeTokenizer>(std::move(parts));
   }
   return *tokenizer;
@@ -67,7 +67,7 @@ class TokenizerGoldenTest : public testing::TestWithParam<fs::path> {
 };
 
 TEST_P(TokenizerGoldenTest, EncodesEveryTextAsTheReference) {
-  for (const Json& row : lines("tokenizer_cases.jsonl.gz")) {
+  for (const Json& row : lines("tokenizer_cases.jsonl")) {
     const std::string text = row["text"];
     const Ids ids = row["ids"];
     EXPECT_EQ(tokenizer().encode(text), ids)
@@ -81,7 +81,7 @@ TEST_P(TokenizerGoldenTest, EncodesEveryTextAsTheReference) {
 }
 
 TEST_P(TokenizerGoldenTest, DecodesEveryListOfIdsAsTheReference) {
-  for (const Json& row : lines("tokenizer_cases.jsonl.gz")) {
+  for (const Json& row : lines("tokenizer_cases.jsonl")) {
     const Ids ids = row["ids"];
     const std::string decoded = row["decoded"];
     EXPECT_EQ(tokenizer().decode(ids, /*skip_special=*/false), decoded)
@@ -93,7 +93,7 @@ TEST_P(TokenizerGoldenTest, DecodesEveryListOfIdsAsTheReference) {
 }
 
 TEST_P(TokenizerGoldenTest, StreamsThePiecesOfTheReference) {
-  for (const Json& row : lines("detok_cases.jsonl.gz")) {
+  for (const Json& row : lines("detok_cases.jsonl")) {
     const Ids ids = row["ids"];
     const bool skip_special = row["skip_special_tokens"];
     IncrementalDetokenizer stream(tokenizer(), skip_special);
@@ -111,7 +111,7 @@ TEST_P(TokenizerGoldenTest, StreamsThePiecesOfTheReference) {
 }
 
 TEST_P(TokenizerGoldenTest, AllOfATextInsideAMessageIsEncodedWithoutSpecialTokens) {
-  for (const Json& row : lines("tokenizer_cases.jsonl.gz")) {
+  for (const Json& row : lines("tokenizer_cases.jsonl")) {
     const std::string text = row["text"];
     const Ids ids = row["ids"];
     EXPECT_EQ(tokenizer().encode(MarkedText{text, {}}), ids);
@@ -123,7 +123,7 @@ TEST_P(TokenizerGoldenTest, AllOfATextInsideAMessageIsEncodedWithoutSpecialToken
 }
 
 TEST_P(TokenizerGoldenTest, CuttingAStreamAnywhereLosesAndDoublesNothing) {
-  for (const Json& row : lines("detok_cases.jsonl.gz")) {
+  for (const Json& row : lines("detok_cases.jsonl")) {
     const Ids ids = row["ids"];
     for (std::size_t cut = 0; cut <= std::min<std::size_t>(ids.size(), 40); ++cut) {
       IncrementalDetokenizer stream(tokenizer(), /*skip_special=*/false);
@@ -163,8 +163,7 @@ TEST(Llama3TokenizerTest, EncodesAndDecodesEveryTextAsTheReference) {
   const char* folder = std::getenv("MINISGL_LLAMA3");
   if (folder == nullptr) GTEST_SKIP() << "MINISGL_LLAMA3 is not set";
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
-  const auto rows =
-      read_lines(fs::path(MINISGL_TEST_DATA) / "tokenizers" / "llama3_digests.jsonl.gz");
+  const auto rows = read_lines(fs::path(MINISGL_TEST_DATA) / "tokenizers" / "llama3_digests.jsonl");
   ASSERT_GT(rows.size(), 700U);
   for (const Json& row : rows) {
     SCOPED_TRACE(row["text"].dump().substr(0, 200));

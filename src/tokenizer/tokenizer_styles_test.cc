@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "testing/gzip.h"
+#include "testing/unpack.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/huggingface.h"
 
@@ -21,8 +21,8 @@ using Json = nlohmann::json;
 using Ids = std::vector<TokenId>;
 
 const Json& styles() {
-  static const Json all = Json::parse(testing_util::read_gzip(
-      std::filesystem::path(MINISGL_TEST_DATA) / "tokenizers" / "styles.json.gz"));
+  static const Json all = Json::parse(testing_util::read_unpacked(
+      std::filesystem::path(MINISGL_TEST_DATA) / "tokenizers" / "styles.json"));
   return all;
 }
 

@@ -12,6 +12,7 @@ Needs: pip install gguf==0.19.0 tokenizers==0.23.3
 
 import gzip
 import json
+import lzma
 import pathlib
 
 import gguf
@@ -23,7 +24,7 @@ SMALL = 2000
 
 
 def read_json(path):
-    return json.loads(gzip.decompress(path.read_bytes()))
+    return json.loads(lzma.decompress(path.read_bytes()))
 
 
 def write_gguf(name, model, fields):
@@ -36,7 +37,7 @@ def write_gguf(name, model, fields):
 
 
 def make_smollm2_small():
-    file = read_json(DATA / "smollm2" / "tokenizer.json.gz")
+    file = read_json(DATA / "smollm2" / "tokenizer.json.xz")
     by_id = sorted(file["model"]["vocab"].items(), key=lambda item: item[1])[:SMALL]
     tokens = [token for token, _ in by_id]
     known = set(tokens)
@@ -91,7 +92,7 @@ def make_smollm2_small():
 
 
 def make_sp_legacy():
-    vocab = read_json(DATA / "sp-legacy" / "tokenizer.json.gz")["model"]["vocab"]
+    vocab = read_json(DATA / "sp-legacy" / "tokenizer.json.xz")["model"]["vocab"]
     tokens = sorted(vocab, key=vocab.get)
     first_learned = 3 + 256  # after <unk>, <s>, </s> and the bytes; scores 0, -1, -2, ... from here
     scores = [0.0] * first_learned + [-float(i) for i in range(len(tokens) - first_learned)]

@@ -16,8 +16,8 @@ then the goldens would not notice the same mistake in an engine.
 """
 
 import copy
-import gzip
 import json
+import lzma
 import math
 import os
 import pathlib
@@ -414,11 +414,8 @@ def make(name, entry, folder):
     check_published(folder, prompts[-1])
     check_mutations(name, folder, entry, prompts[-1])
     for file in (folder / "model.safetensors", folder / "golden.safetensors"):
-        with (
-            pathlib.Path(f"{file}.gz").open("wb") as raw,
-            gzip.GzipFile("", "wb", 9, raw, mtime=0) as out,
-        ):
-            out.write(file.read_bytes())
+        packed = lzma.compress(file.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
+        pathlib.Path(f"{file}.xz").write_bytes(packed)
         file.unlink()
     print(
         name,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/data/tokenizers/styles.json.gz: small tokenizers with the processing steps of real ones.
+"""Write tests/data/tokenizers/styles.json.xz: small tokenizers with the processing steps of real ones.
 
 Each has the normalizer, pre-tokenizer, decoder, post-processor and added-token flags that the
 tokenizer.json files of a family of models have, a vocabulary of some hundred tokens trained here on
@@ -10,6 +10,7 @@ Needs: pip install tokenizers==0.23.3
 
 import gzip
 import json
+import lzma
 import pathlib
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
@@ -210,8 +211,8 @@ def main():
         rows = [case(tok, text) for text in texts()]
         found[name] = {"tokenizer": json.loads(tok.to_str()), "cases": rows}
     text = json.dumps(found, separators=(",", ":"))
-    path = DATA / "tokenizers" / "styles.json.gz"
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    path = DATA / "tokenizers" / "styles.json.xz"
+    path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{path.name}: {len(found)} styles, {len(text)} bytes, {path.stat().st_size} packed")
 
 

@@ -12,8 +12,10 @@
 #include <span>
 
 #include "kernels/attention.h"
+#include "kernels/grouped_linear.h"
 #include "kernels/linear.h"
 #include "kernels/logits.h"
+#include "kernels/moe.h"
 #include "kernels/rope.h"
 #include "kernels/sampling.h"
 #include "tensor/cuda/build.h"
@@ -58,6 +60,14 @@ constexpr std::int64_t kSmallTokens = 16;
 
 /// See kernels/linear.h. y bf16 or f32. An id outside of the table gives zeros.
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);
+
+/// See kernels/moe.h. Logits and weights f32; x and y bf16 or f32 each.
+void route_tokens(TensorView logits, bool normalize, const Routing& routing, Stream& stream);
+void combine_experts(TensorView x, const Routing& routing, TensorView y, Stream& stream);
+
+/// See kernels/grouped_linear.h. x bf16, y bf16 or f32, matrices of kGpuRows. The order of a row's
+/// sums depends on how many rows there are in all, unless the stream is deterministic.
+void grouped_linear(const GroupedLinearArgs& args, Stream& stream);
 
 /// See kernels/sampling.h. `rows` is memory of the device. One pass over the logits for rows
 /// without filters. The draw is the CPU's unless the uniform number falls within rounding (some

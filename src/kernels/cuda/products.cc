@@ -192,11 +192,14 @@ Products::Products(cuda::CudaStream& stream) : impl_(std::make_unique<Impl>(stre
 Products::~Products() = default;
 
 void Products::run(const Product& product) {
-  if (impl_->lt != nullptr || product.tokens <= kSmallTokens) {
+  const bool deterministic = impl_->stream.deterministic();
+  if (!deterministic && (impl_->lt != nullptr || product.tokens <= kSmallTokens)) {
     impl_->run(impl_->plan_for(product), product);
     return;
   }
-  // Without cuBLASLt: a few tokens at a time.
+  // A few tokens at a time, by the kernel whose sums do not depend on how many there are; or without
+  // cuBLASLt, by what is fastest.
+  const Plan always{.tiles = 2, .shapes = nullptr, .algorithm = std::nullopt};
   for (std::int64_t first = 0; first < product.tokens; first += kSmallTokens) {
     Product part = product;
     part.tokens = std::min(kSmallTokens, product.tokens - first);
@@ -204,7 +207,7 @@ void Products::run(const Product& product) {
         static_cast<const std::byte*>(product.x) + bytes_of(DType::kBF16, first * product.x_stride);
     part.y =
         static_cast<std::byte*>(product.y) + bytes_of(product.y_type, first * product.y_stride);
-    impl_->run(impl_->plan_for(part), part);
+    impl_->run(deterministic ? always : impl_->plan_for(part), part);
   }
 }
 

@@ -18,6 +18,7 @@ namespace {
 constexpr int kScanThreads = 256;
 constexpr int kChunk = 4096;  // logits
 constexpr int kPerThread = kChunk / kScanThreads;
+constexpr int kMaxChunks = 512;
 
 /// Of one chunk of a row.
 struct ChunkScan {
@@ -102,6 +103,7 @@ __global__ void __launch_bounds__(kRowThreads)
     draw_kernel(const float* logits, std::int64_t stride, int vocab, const SamplingRow* rows,
                 const ChunkScan* scans, int num_chunks, int* tokens) {
   __shared__ Best shared_best[32];
+  __shared__ double weights[kMaxChunks];
   __shared__ int chosen;
   __shared__ double left;
   const float* row = logits + blockIdx.x * stride;
@@ -124,19 +126,19 @@ __global__ void __launch_bounds__(kRowThreads)
   if (has_filter(how, vocab)) {
     token = draw_filtered(row, vocab, how, best.value, bits);
   } else {
+    for (int c = static_cast<int>(threadIdx.x); c < num_chunks; c += kRowThreads)
+      weights[c] = chunks[c].max == -INFINITY
+                       ? 0.0
+                       : chunks[c].sum * static_cast<double>(
+                                             expf((chunks[c].max - best.value) / how.temperature));
+    __syncthreads();
     if (threadIdx.x == 0) {
-      const auto weight = [&](int c) {
-        return chunks[c].max == -INFINITY
-                   ? 0.0
-                   : chunks[c].sum *
-                         static_cast<double>(expf((chunks[c].max - best.value) / how.temperature));
-      };
       double total = 0;
-      for (int c = 0; c < num_chunks; ++c) total += weight(c);
+      for (int c = 0; c < num_chunks; ++c) total += weights[c];
       double target = total * (bits * 0x1p-32);
       chosen = 0;
       for (int c = 0; c < num_chunks; ++c) {
-        const double here = weight(c);
+        const double here = weights[c];
         if (here > 0) {
           chosen = c;
           left = target;
@@ -171,6 +173,8 @@ void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, Tenso
         "logits and tokens must be contiguous in their last dimension, and logits not empty");
   check(workspace.numel() >= sampling_workspace_bytes(num_rows, vocab), "workspace has ",
         workspace.numel(), " bytes, needs ", sampling_workspace_bytes(num_rows, vocab));
+  check(num_chunks(vocab) <= kMaxChunks, "a vocabulary of ", vocab, " tokens is larger than ",
+        std::int64_t{kMaxChunks} * kChunk);
   if (stream.dry() || num_rows == 0) return;
   auto* scans = reinterpret_cast<ChunkScan*>(workspace.data);
   const auto chunks = static_cast<unsigned>(num_chunks(vocab));

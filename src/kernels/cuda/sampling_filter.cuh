@@ -1,22 +1,15 @@
 // A row with min-p, top-k or top-p: which tokens stay, exactly, and a draw from them.
-//
-// A row is read twice: once to see how far from the maximum what top-k or top-p may keep can lie, and
-// once to copy that to a short list in shared memory, which all that follows looks at. Where the list
-// is too short, all that follows looks at the row.
-//
-// Weights are exp((x - max) / temperature) as integers, in units of 2^-40: their sums do not depend
-// on the order in which threads add them.
 
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cuda/sampling_candidates.cuh"
+#include "kernels/cuda/sampling_weight.cuh"
 #include "kernels/philox.h"
 #include "kernels/sampling.h"
 
 namespace minisgl::kernels::gpu {
-
-constexpr int kRowThreads = 512;
 
 __device__ inline bool is_greedy(const SamplingRow& row) {
   return !(row.temperature >= kGreedyTemperature) || row.top_k == 1 || row.top_p <= 0;
@@ -32,58 +25,12 @@ __device__ inline std::uint32_t key_of(float x) {
   return bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFU : 0x80000000U);
 }
 
-/// A row while it is filtered; a block works on it. All threads call each function alike.
+/// A row while it is filtered, however many tokens stay; a block works on it. All threads call each
+/// function alike.
 class FilteredRow {
  public:
   __device__ FilteredRow(const float* logits, int vocab, const SamplingRow& how, float max)
-      : values_(logits),
-        size_(vocab),
-        max_(max),
-        temperature_(how.temperature),
-        least_weight_(fminf(how.min_p, 1.0F)) {}
-
-  /// Leaves the row for the list, if what top_k (0: off) or else top_p may keep finds room there.
-  /// Before all else.
-  __device__ void shorten(int top_k, float top_p) {
-    __shared__ float values[kListSize];
-    __shared__ int ids[kListSize];
-    if (size_ > 1 << 18) return;  // last_bucket() could overflow
-    const int last = last_bucket(top_k, top_p);
-    if (last == kBuckets - 1) return;
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    for (int i = static_cast<int>(threadIdx.x); i < kListSize; i += kRowThreads)
-      values[i] = -INFINITY;
-    __syncthreads();
-    // A warp's part of the row, in its order, to the warp's part of the list.
-    const int each = (size_ + kRowWarps * 32 - 1) / (kRowWarps * 32) * 32;
-    const int end = min(size_, (warp + 1) * each);
-    int count = 0;
-    for (int begin = warp * each; begin < end; begin += 32 * kAhead) {
-      float x[kAhead];
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int id = begin + 32 * i + lane;
-        x[i] = id < end ? values_[id] : -INFINITY;
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int id = begin + 32 * i + lane;
-        const bool stays = kept(x[i], weight_of(x[i]), id) && bucket(x[i]) <= last;
-        const unsigned all = __ballot_sync(~0U, stays);
-        const int at = count + __popc(all & ((1U << lane) - 1));
-        if (stays && at < kWarpList) {
-          values[warp * kWarpList + at] = x[i];
-          ids[warp * kWarpList + at] = id;
-        }
-        count += __popc(all);
-      }
-    }
-    if (__syncthreads_or(static_cast<int>(count > kWarpList)) != 0) return;
-    values_ = values;
-    ids_ = ids;
-    size_ = kListSize;
-  }
+      : logits_(logits), vocab_(vocab), weights_(how, max) {}
 
   /// Keeps the k greatest and what ties with the last of them.
   __device__ void keep_top_k(int k) {
@@ -93,12 +40,11 @@ class FilteredRow {
   }
 
   /// Keeps the fewest of the greatest (of equals: the lowest ids) whose sum is at least top_p of
-  /// all that top-k has left.
-  __device__ void keep_top_p(float top_p, bool after_top_k) {
+  /// all.
+  __device__ void keep_top_p(float top_p) {
     const auto weight = [](float, float w) { return to_units(w); };
-    // What is not on the list counts as well, unless it was top-k that dropped it.
-    const std::uint64_t all = after_top_k || ids_ == nullptr ? total(weight) : whole_row_;
-    const std::uint64_t target = share_of(top_p, all);
+    const auto target = static_cast<std::uint64_t>(
+        ceil(static_cast<double>(top_p) * static_cast<double>(total(weight))));
     const Border border = find_border(target, weight);
     if (border.ties == 0) return;  // all together do not reach it, by rounding
     least_key_ = max(least_key_, border.key);
@@ -111,7 +57,7 @@ class FilteredRow {
   __device__ int draw(std::uint32_t bits) const {
     __shared__ std::uint64_t sums[kRowThreads];
     __shared__ int found;
-    const int each = (size_ + kRowThreads - 1) / kRowThreads;
+    const int each = (vocab_ + kRowThreads - 1) / kRowThreads;
     // Chunks of consecutive ids, a warp for each in turn so that reads are consecutive too.
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -145,7 +91,7 @@ class FilteredRow {
       if (lane == 0) found = id;
     }
     __syncthreads();
-    return ids_ == nullptr || found < 0 ? found : ids_[found];
+    return found;
   }
 
  private:
@@ -156,112 +102,16 @@ class FilteredRow {
     std::uint64_t at;     // of this key
     std::uint64_t ties;   // tokens with this key
   };
-  static constexpr int kBuckets = 256;
-  static constexpr int kAhead = 8;  ///< loads in flight: a row is read from the L2
-  static constexpr int kRowWarps = kRowThreads / 32;
-  static constexpr int kWarpList = 160;  ///< places of a warp's part of the list
-  static constexpr int kListSize = kRowWarps * kWarpList;
+  static constexpr int kBuckets = RowWeights::kBuckets;
 
-  __device__ static std::uint64_t share_of(float top_p, std::uint64_t all) {
-    return static_cast<std::uint64_t>(ceil(static_cast<double>(top_p) * static_cast<double>(all)));
-  }
-
-  struct Reached {
-    int bucket;            // -1: none
-    std::uint64_t before;  // sum of those before it
-  };
-
-  /// A warp: the first bucket with which `sum` and the buckets up to it reach the target.
-  template <class Bucket>
-  __device__ static Reached first_to_reach(std::uint64_t target, std::uint64_t sum,
-                                           const Bucket& in_bucket) {
-    constexpr int kEach = kBuckets / 32;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    std::uint64_t mine = 0;
-    for (int i = 0; i < kEach; ++i) mine += in_bucket(lane * kEach + i);
-    std::uint64_t until = mine;
-    for (int d = 1; d < 32; d *= 2) {
-      const std::uint64_t lower = __shfl_up_sync(~0U, until, d);
-      if (lane >= d) until += lower;
-    }
-    Reached found{-1, sum + until - mine};
-    for (int i = 0; i < kEach && found.bucket < 0; ++i) {
-      const std::uint64_t here = in_bucket(lane * kEach + i);
-      if (here > 0 && found.before + here >= target) {
-        found.bucket = lane * kEach + i;
-      } else {
-        found.before += here;
-      }
-    }
-    const unsigned lanes = __ballot_sync(~0U, found.bucket >= 0);
-    const int first = lanes == 0 ? 0 : __ffs(static_cast<int>(lanes)) - 1;
-    return {__shfl_sync(~0U, found.bucket, first), __shfl_sync(~0U, found.before, first)};
-  }
-
-  /// The last bucket of which top_k, or else top_p, may keep something; also finds whole_row_ for
-  /// top_p. Tokens are counted in their buckets, for top_p with their units: these in three parts of
-  /// 14 bits, because shared memory adds 32 bits at once.
-  __device__ int last_bucket(int top_k, float top_p) {
-    __shared__ unsigned parts[3][kBuckets];
-    __shared__ unsigned long long tail;
-    __shared__ unsigned long long whole;
-    __shared__ int chosen;
-    const bool by_count = top_k > 0;
-    if (threadIdx.x < kBuckets)
-      for (auto& part : parts) part[threadIdx.x] = 0;
-    if (threadIdx.x == 0) tail = 0;
-    __syncthreads();
-    std::uint64_t far = 0;  // the last bucket, in which most are
-    for_each([&](float x, float weight) {
-      const int b = bucket(x);
-      const std::uint64_t units = by_count ? 1 : to_units(weight);
-      if (b == kBuckets - 1) {
-        far += units;
-        return;
-      }
-      atomicAdd(&parts[0][b], static_cast<unsigned>(units & 0x3FFF));
-      if (by_count) return;
-      atomicAdd(&parts[1][b], static_cast<unsigned>((units >> 14) & 0x3FFF));
-      atomicAdd(&parts[2][b], static_cast<unsigned>(units >> 28));
-    });
-    for (int d = 16; d > 0; d /= 2) far += __shfl_xor_sync(~0U, far, d);
-    if (threadIdx.x % 32 == 0) atomicAdd(&tail, static_cast<unsigned long long>(far));
-    __syncthreads();
-    if (threadIdx.x < 32) {
-      const auto in_bucket = [&](int b) {
-        return parts[0][b] + (std::uint64_t{parts[1][b]} << 14) +
-               (std::uint64_t{parts[2][b]} << 28);
-      };
-      std::uint64_t sum = 0;
-      for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += 32) sum += in_bucket(b);
-      for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0U, sum, d);
-      sum += tail;
-      const std::uint64_t target =
-          by_count ? static_cast<std::uint64_t>(top_k) : share_of(top_p, sum);
-      const Reached reached = first_to_reach(target, 0, in_bucket);
-      if (threadIdx.x == 0) {
-        whole = sum;
-        chosen = reached.bucket < 0 ? kBuckets - 1 : reached.bucket;
-      }
-    }
-    __syncthreads();
-    whole_row_ = whole;
-    return chosen;
-  }
-
-  __device__ static std::uint64_t to_units(float weight) {
-    return static_cast<std::uint64_t>(weight * 0x1p40F);
-  }
-  __device__ float weight_of(float x) const { return expf((x - max_) / temperature_); }
   __device__ bool kept(float x, float weight, int id) const {
     const std::uint32_t key = key_of(x);
-    return weight > 0 && weight >= least_weight_ &&
-           (key > least_key_ || (key == least_key_ && id <= last_tie_));
+    return weights_.keeps(weight) && (key > least_key_ || (key == least_key_ && id <= last_tie_));
   }
   __device__ std::uint64_t units_at(int id) const {
-    if (id >= size_) return 0;
-    const float x = values_[id];
-    const float weight = weight_of(x);
+    if (id >= vocab_) return 0;
+    const float x = logits_[id];
+    const float weight = weights_.of(x);
     return kept(x, weight, id) ? to_units(weight) : 0;
   }
 
@@ -283,16 +133,17 @@ class FilteredRow {
   /// visit(x, weight) for every token that is kept.
   template <class Visit>
   __device__ void for_each(const Visit& visit) const {
-    for (int begin = static_cast<int>(threadIdx.x); begin < size_; begin += kAhead * kRowThreads) {
+    constexpr int kAhead = 8;  // loads in flight: a row is read many times, from the L2
+    for (int begin = static_cast<int>(threadIdx.x); begin < vocab_; begin += kAhead * kRowThreads) {
       float x[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const int id = begin + i * kRowThreads;
-        x[i] = id < size_ ? values_[id] : -INFINITY;
+        x[i] = id < vocab_ ? logits_[id] : -INFINITY;
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const float weight = weight_of(x[i]);  // 0 beyond the end
+        const float weight = weights_.of(x[i]);  // 0 beyond the end
         if (kept(x[i], weight, begin + i * kRowThreads)) visit(x[i], weight);
       }
     }
@@ -313,8 +164,7 @@ class FilteredRow {
     return result;
   }
 
-  /// Five looks at the row: buckets by the distance from the maximum, in steps of 1/16 nat, so that
-  /// the tokens spread over many of them; then the bits of the key, eight at a time, of what is in
+  /// Five looks at the row: buckets by the distance from the maximum; then the bits of the key, eight at a time, of what is in
   /// the border's bucket. {0, 0, 0, 0} when all together do not reach the target.
   template <class Measure>
   __device__ Border find_border(std::uint64_t target, const Measure& measure) const {
@@ -329,7 +179,7 @@ class FilteredRow {
       if (threadIdx.x < kBuckets) sums[threadIdx.x] = 0;
       __syncthreads();
       for_each([&](float x, float weight) {
-        const int distance = bucket(x);
+        const int distance = weights_.bucket(x);
         const std::uint32_t key = key_of(x);
         if (level == 0) {
           atomicAdd(&sums[distance], static_cast<unsigned long long>(measure(x, weight)));
@@ -341,12 +191,15 @@ class FilteredRow {
         }
       });
       __syncthreads();
-      if (threadIdx.x < 32) {
-        const Reached reached =
-            first_to_reach(target, above, [&](int b) { return std::uint64_t{sums[b]}; });
-        if (threadIdx.x == 0) {
-          chosen = reached.bucket;
-          above_chosen = reached.before;
+      if (threadIdx.x == 0) {
+        chosen = -1;
+        std::uint64_t sum = above;
+        for (int b = 0; b < kBuckets && chosen < 0; ++b) {
+          if (sum + sums[b] >= target && sums[b] > 0) {
+            chosen = b;
+            above_chosen = sum;
+          }
+          sum += sums[b];
         }
       }
       __syncthreads();
@@ -368,23 +221,17 @@ class FilteredRow {
     return {0, 0, 0, 0};  // not reached
   }
 
-  __device__ int bucket(float x) const {
-    constexpr float kBucketsPerNat = 16.0F;
-    return static_cast<int>(
-        fminf((max_ - x) / temperature_ * kBucketsPerNat, static_cast<float>(kBuckets - 1)));
-  }
-
   __device__ std::uint64_t count_key(std::uint32_t key) const {
     return total([key](float x, float) { return key_of(x) == key ? std::uint64_t{1} : 0; });
   }
 
-  /// The place of the nth token (from 1) that is kept and has this key.
+  /// The id of the nth token (from 1) that is kept and has this key.
   __device__ int nth_tie(std::uint32_t key, int n) const {
     int seen = 0;
-    for (int begin = 0; begin < size_; begin += kRowThreads) {
+    for (int begin = 0; begin < vocab_; begin += kRowThreads) {
       const int id = begin + static_cast<int>(threadIdx.x);
-      const float x = id < size_ ? values_[id] : 0.0F;
-      const bool tie = id < size_ && key_of(x) == key && kept(x, weight_of(x), id);
+      const float x = id < vocab_ ? logits_[id] : 0.0F;
+      const bool tie = id < vocab_ && key_of(x) == key && kept(x, weights_.of(x), id);
       const int here = __syncthreads_count(static_cast<int>(tie));
       if (seen + here < n) {
         seen += here;
@@ -392,8 +239,8 @@ class FilteredRow {
       }
       __shared__ int found;
       if (threadIdx.x == 0) {
-        for (int i = begin; i < size_; ++i) {
-          if (key_of(values_[i]) != key || !kept(values_[i], weight_of(values_[i]), i)) continue;
+        for (int i = begin; i < vocab_; ++i) {
+          if (key_of(logits_[i]) != key || !kept(logits_[i], weights_.of(logits_[i]), i)) continue;
           if (++seen < n) continue;
           found = i;
           break;
@@ -402,26 +249,28 @@ class FilteredRow {
       __syncthreads();
       return found;
     }
-    return size_;
+    return vocab_;
   }
 
-  const float* values_;       // of the row, or of the list
-  const int* ids_ = nullptr;  // of the list; null: a value's place is its id
-  int size_;
-  float max_, temperature_, least_weight_;
+  const float* logits_;
+  int vocab_;
+  RowWeights weights_;
   std::uint32_t least_key_ = 0;
-  int last_tie_ = 0x7FFFFFFF;    // place of the last one that stays of the tokens with least_key_
-  std::uint64_t whole_row_ = 0;  // units of all before top-p, if top-k is off
+  int last_tie_ = 0x7FFFFFFF;  // of the tokens with least_key_
 };
 
 /// A draw after min-p, top-k and top-p, in this order. All threads of the block call it.
 __device__ inline int draw_filtered(const float* logits, int vocab, const SamplingRow& how,
                                     float max, std::uint32_t bits) {
+  Candidates few(logits, vocab, how, max);
+  if (few.collect()) {
+    if (how.top_k > 0 && how.top_k < vocab) few.keep_top_k();
+    if (how.top_p < 1) few.keep_top_p();
+    return few.draw(bits);
+  }
   FilteredRow row(logits, vocab, how, max);
-  const bool top_k = how.top_k > 0 && how.top_k < vocab;
-  if (top_k || how.top_p < 1) row.shorten(top_k ? how.top_k : 0, how.top_p);
-  if (top_k) row.keep_top_k(how.top_k);
-  if (how.top_p < 1) row.keep_top_p(how.top_p, top_k);
+  if (how.top_k > 0 && how.top_k < vocab) row.keep_top_k(how.top_k);
+  if (how.top_p < 1) row.keep_top_p(how.top_p);
   return row.draw(bits);
 }
 

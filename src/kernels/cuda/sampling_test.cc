@@ -112,6 +112,23 @@ TEST_F(GpuSamplingTest, DrawsFollowTheExactDistributionOfEveryFilter) {
   }
 }
 
+TEST_F(GpuSamplingTest, DrawsFromSharpDistributionsAreAsExactAsFromFlatOnes) {
+  // The candidates of these fit shared memory, or just do not; those above mostly do not.
+  for (const std::int64_t vocab : {1025, 4097, 151936}) {
+    for (const float amplitude : {6.0F, 12.0F, 40.0F}) {
+      std::vector<SamplingRow> rows;
+      testing_util::Random random(vocab);
+      for (const std::int32_t top_k : {0, 1, 7, 900, 1024, 1100})
+        for (const float top_p : {1.0F, 0.999F, 0.9F, 0.01F})
+          for (const float min_p : {0.0F, 0.002F, 0.3F, 1.0F})
+            rows.push_back({0.7F, top_k, top_p, min_p, random.next(), random.next()});
+      SCOPED_TRACE(std::to_string(vocab) + " tokens, amplitude " + std::to_string(amplitude));
+      expect_draws(random_logits(static_cast<std::int64_t>(rows.size()), vocab, 6, amplitude),
+                   rows);
+    }
+  }
+}
+
 TEST_F(GpuSamplingTest, EqualLogitsAreKeptAndCutAsTheCpuDoes) {
   constexpr std::int64_t kVocab = 5000;
   std::vector<SamplingRow> rows;

@@ -61,6 +61,7 @@ TEST_P(GpuModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goes) {
       SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
       equal += run.outcomes()[i].tokens == prompt["greedy"].get<std::vector<TokenId>>() ? 1 : 0;
       ASSERT_EQ(run.outcomes()[i].error, "");
+      if (testing_util::is_lost_in_rounding(GetParam(), prompt)) continue;
       testing_util::expect_top_logits(run.outcomes()[i].logits.at(0), prompt["top10"],
                                       tolerance_of(prompt));
       testing_util::expect_greedy(run.outcomes()[i].tokens,
@@ -98,19 +99,28 @@ TEST_P(GpuModelTest, AReplayGivesTheBitsOfAnEagerStep) {
 TEST_P(GpuModelTest, ScoresOfATextAreThoseOfTransformersAsFarAsBf16Goes) {
   const nlohmann::json golden = testing_util::read_json(folder() / "golden.json");
   ScheduledRun run(folder(), {.device = kGpu, .prefill_budget = 64, .graph_max = 0});
+  // Where two experts are nearly equal, bf16 may choose the other one for a token.
+  const bool is_mixture = GetParam().find("moe") != std::string::npos;
   for (const auto& prompt : golden["prompts"]) {
     const auto expected = prompt["token_logprobs"].get<std::vector<double>>();
     const std::vector<double> found =
         run.engine().token_logprobs(prompt["ids"].get<std::vector<TokenId>>());
     ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t i = 0; i < found.size(); ++i)
-      EXPECT_NEAR(found[i], expected[i], 0.25) << "token " << i + 1;
+    std::size_t far = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (std::abs(found[i] - expected[i]) <= 0.25) continue;
+      ++far;
+      EXPECT_TRUE(is_mixture && std::abs(found[i] - expected[i]) < 1.0)
+          << "token " << i + 1 << ": " << found[i] << ", expected " << expected[i];
+    }
+    EXPECT_LE(far, 1 + found.size() / 50);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, GpuModelTest,
                          testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
-                                         "mistral", "qwen2", "qwen3"),
+                                         "mistral", "qwen2", "qwen3", "qwen3-yarn", "qwen3_moe",
+                                         "qwen3_moe-mixed"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

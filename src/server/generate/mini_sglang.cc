@@ -1,10 +1,10 @@
-#include "server/generate/mini_sglang.h"
-
 #include <utility>
 #include <vector>
 
+#include "server/generate/generate.h"
 #include "server/openai/openai_json.h"
 #include "server/request_fields.h"
+#include "server/response_format.h"
 #include "server/sse.h"
 
 namespace minisgl {
@@ -76,16 +76,15 @@ class GenerateReply final : public Reply {
 
 }  // namespace
 
-Job open_mini_sglang_generate(std::string_view body, const ApiContext& context) {
-  const Json object = parse_object(body);
-  const Fields fields(object);
-  ApiRequest request{
-      .model = context.rules.served_name, .prompts = {}, .sampling = {}, .param = {}};
+Job open_mini_sglang_generate(const Json& body, const ApiContext& context) {
+  const Fields fields(body);
+  ApiRequest request{.model = context.rules.served_name};
   check_model(fields, context.rules);
   refuse_unsupported(fields);
   read_stream(fields, /*stream_by_default=*/true, request);
   request.sampling = read_sampling(fields, context.generator, {});
   request.sampling.max_tokens = fields.integer("max_tokens", 0).value_or(kDefaultMaxTokens);
+  request.sampling.response_format = read_response_format(fields);
   read_prompts(fields, context.generator, request);
   read_num_choices(fields, request);
   auto reply = std::make_unique<GenerateReply>(request);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "chat/output_parser.h"
 #include "server/openai/openai_json.h"
 #include "server/reply.h"
 
@@ -15,7 +16,11 @@ namespace minisgl::openai {
 /// {"error":...} and ends the stream.
 class ChatReply final : public Reply {
  public:
-  ChatReply(const ApiContext& context, const ApiRequest& request);
+  struct Options {
+    OutputFormat format = {};
+    bool logprobs = false;
+  };
+  ChatReply(const ApiContext& context, const ApiRequest& request, const Options& options);
 
   std::string add(std::size_t choice, const GenerateUpdate& update) override;
   std::string end_stream(const Usage& usage) override { return writer_.end(usage); }
@@ -26,12 +31,28 @@ class ChatReply final : public Reply {
 
  private:
   struct Choice {
-    std::string text;  // empty when streamed
+    explicit Choice(const OutputFormat& format) : parser(format) {}
+
+    OutputParser parser;
     FinishReason finish = FinishReason::kNone;
-    bool started = false;  // a chunk was sent
+    bool started = false;                // a chunk was sent
+    std::size_t num_calls = 0;           // so far
+    std::vector<TextLogprobs> logprobs;  // not sent yet
+    // Stay empty when streamed.
+    std::string reasoning, content;
+    Json calls = Json::array();
   };
 
+  std::string events(std::size_t index, const std::vector<ChatPiece>& pieces);
+  std::string event(std::size_t index, Json delta, const char* finish_reason);
+  void collect(std::size_t index, const std::vector<ChatPiece>& pieces);
+  std::string call_id(std::size_t index) const;
+  Json whole_choice(std::size_t index) const;
+  static const char* finish_reason(const Choice& choice);
+
   bool stream_;
+  bool wants_logprobs_;
+  std::string unique_id_;
   Json envelope_;
   ChunkWriter writer_;
   std::vector<Choice> choices_;

@@ -6,12 +6,17 @@
 
 namespace minisgl::openai {
 
-Json finish_json(FinishReason reason) {
+const char* finish_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop: return "stop";
     case FinishReason::kLength: return "length";
     default: return nullptr;
   }
+}
+
+Json finish_json(FinishReason reason) {
+  const char* name = finish_name(reason);
+  return name == nullptr ? Json() : Json(name);
 }
 
 Json usage_json(const Usage& usage) {
@@ -35,9 +40,11 @@ ChunkWriter::ChunkWriter(const ApiContext& context, const std::string& id, const
 }
 
 std::string ChunkWriter::event(std::size_t index, const std::string& content,
-                               FinishReason finish) const {
-  return sse_event(fmt::format(R"({}"choices":[{{"index":{},{},"finish_reason":{}}}]{}}})", head_,
-                               index, content, dump(finish_json(finish)),
+                               const char* finish_reason) const {
+  const char* quote = finish_reason == nullptr ? "" : "\"";
+  return sse_event(fmt::format(R"({}"choices":[{{"index":{},{},"finish_reason":{}{}{}}}]{}}})",
+                               head_, index, content, quote,
+                               finish_reason == nullptr ? "null" : finish_reason, quote,
                                include_usage_ ? R"(,"usage":null)" : ""));
 }
 

@@ -15,6 +15,7 @@
 namespace minisgl::openai {
 
 /// "stop", "length" or null.
+const char* finish_name(FinishReason reason);
 Json finish_json(FinishReason reason);
 
 Json usage_json(const Usage& usage);
@@ -28,7 +29,8 @@ class ChunkWriter {
 
   /// One event with one choice. `content`: its members between "index" and "finish_reason", as JSON
   /// text such as `"text":"a","logprobs":null`.
-  std::string event(std::size_t index, const std::string& content, FinishReason finish) const;
+  /// `finish_reason`: null while the choice goes on.
+  std::string event(std::size_t index, const std::string& content, const char* finish_reason) const;
   /// The events that end a stream.
   std::string end(const Usage& usage) const;
 

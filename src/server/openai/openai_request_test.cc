@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "server/api_fixture_for_test.h"
-#include "server/generate/mini_sglang.h"
+#include "server/generate/generate.h"
 #include "server/openai/chat.h"
 #include "server/openai/completion.h"
 
@@ -53,7 +53,7 @@ TEST_F(OpenAiRequestTest, AbsentAndNullFieldsTakeOpenAisDefaults) {
 
 TEST_F(OpenAiRequestTest, GenerateHasUpstreamsDefaults) {
   const ApiRequest r =
-      open(open_mini_sglang_generate, R"({"prompt":"a","max_tokens":7,"ignore_eos":true})").request;
+      open(open_generate, R"({"prompt":"a","max_tokens":7,"ignore_eos":true})").request;
   EXPECT_TRUE(r.stream);
   EXPECT_EQ(r.sampling.temperature, 0.0);
   EXPECT_EQ(r.sampling.max_tokens, 7);
@@ -73,7 +73,7 @@ TEST_F(OpenAiRequestTest, WhatTheModelAdvisesIsTheDefaultAndTheRequestWins) {
   EXPECT_EQ(s.temperature, 0.0);
   EXPECT_EQ(s.top_k, -1);
   EXPECT_EQ(s.top_p, 0.5);
-  EXPECT_EQ(sampling(open_mini_sglang_generate, R"({"prompt":"hi"})").temperature, 0.0)
+  EXPECT_EQ(sampling(open_generate, R"({"prompt":"hi"})").temperature, 0.0)
       << "/generate has upstream's defaults";
 }
 
@@ -127,32 +127,81 @@ TEST_F(OpenAiRequestTest, BadValuesAreRefusedAndNamed) {
 }
 
 TEST_F(OpenAiRequestTest, WhatIsNotSupportedIsRefusedAndNamedButItsNeutralValuePasses) {
-  const std::pair<const char*, const char*> refused[] = {
-      {"logprobs", "true"},
-      {"top_logprobs", "3"},
-      {"logit_bias", R"({"5":1})"},
-      {"presence_penalty", "0.5"},
-      {"frequency_penalty", "-1"},
-      {"repetition_penalty", "1.1"},
-      {"response_format", R"({"type":"json_object"})"},
-      {"tool_choice", "\"required\""},
-      {"echo", "true"},
-      {"best_of", "2"},
-      {"suffix", "\"x\""},
-      {"guided_json", "{}"},
-      {"functions", R"([{"name":"f"}])"}};
+  const std::pair<const char*, const char*> refused[] = {{"suffix", "\"x\""},
+                                                         {"functions", R"([{"name":"f"}])"},
+                                                         {"audio", "{}"},
+                                                         {"use_beam_search", "true"},
+                                                         {"allowed_token_ids", "[5]"},
+                                                         {"prompt_logprobs", "1"},
+                                                         {"function_call", "\"always\""}};
   for (const auto& [field, value] : refused) {
     const std::string error = completion_error(std::string(",\"") + field + "\":" + value);
     EXPECT_TRUE(error.starts_with(std::string("400 ") + field + ": ")) << error;
-    EXPECT_TRUE(error.ends_with("is not supported; leave it out")) << error;
+    EXPECT_TRUE(error.ends_with("is not supported here; leave it out")) << error;
   }
+  EXPECT_TRUE(chat_error(R"(,"echo":true)").starts_with("400 echo: "));
   EXPECT_EQ(chat_error(R"(,"logprobs":false,"logit_bias":{},"presence_penalty":0,
       "frequency_penalty":0.0,"repetition_penalty":1.0,"response_format":{"type":"text"},
       "tool_choice":"auto","echo":false,"best_of":1,"suffix":"","functions":[],
       "user":"u","unknown_field":{"a":1})"),
             "no error");
-  EXPECT_TRUE(completion_error(R"(,"logprobs":0)").starts_with("400 logprobs"))
-      << "in completions 0 asks for them too";
+}
+
+TEST_F(OpenAiRequestTest, PenaltiesBiasesAndLengthsArrive) {
+  const SamplingParams s = completion(R"(,"presence_penalty":0.5,"frequency_penalty":-2,
+      "repetition_penalty":1.25,"logit_bias":{"5":-100,"999":2.5},"min_tokens":3,
+      "include_stop_str_in_output":true,"skip_special_tokens":false)")
+                               .sampling;
+  EXPECT_EQ(s.presence_penalty, 0.5);
+  EXPECT_EQ(s.frequency_penalty, -2.0);
+  EXPECT_EQ(s.repetition_penalty, 1.25);
+  EXPECT_EQ(s.logit_bias, (std::vector<LogitBias>{{5, -100}, {999, 2.5}}));
+  EXPECT_EQ(s.min_tokens, 3);
+  EXPECT_TRUE(s.include_stop_str_in_output);
+  EXPECT_FALSE(s.skip_special_tokens);
+  EXPECT_TRUE(chat(R"(,"no_stop_trim":true)").sampling.include_stop_str_in_output);
+}
+
+TEST_F(OpenAiRequestTest, BadPenaltiesAndBiasesAreRefusedAndNamed) {
+  EXPECT_EQ(chat_error(R"(,"presence_penalty":3)"),
+            "400 presence_penalty: presence_penalty must be a number from -2 to 2, not 3");
+  EXPECT_EQ(chat_error(R"(,"repetition_penalty":0)"),
+            "400 repetition_penalty: repetition_penalty must be greater than 0");
+  EXPECT_EQ(chat_error(R"(,"logit_bias":{"1000":1})"),
+            "400 logit_bias: logit_bias has the key \"1000\" where the model's token ids are "
+            "integers from 0 to 999");
+  EXPECT_EQ(chat_error(R"(,"logit_bias":{"5":101})"),
+            "400 logit_bias: logit_bias must be numbers from -100 to 100, not 101");
+  EXPECT_EQ(chat_error(R"(,"min_tokens":-1)"),
+            "400 min_tokens: min_tokens must be an integer of at least 0, not -1");
+}
+
+TEST_F(OpenAiRequestTest, ConstraintsHaveManyNames) {
+  using Kind = ResponseFormat::Kind;
+  const std::tuple<const char*, Kind, const char*> cases[] = {
+      {R"("response_format":{"type":"json_object"})", Kind::kJsonObject, ""},
+      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{"a":1}}})",
+       Kind::kJsonSchema, "{\"a\":1}"},
+      {R"("guided_json":"{\"a\": 1}")", Kind::kJsonSchema, "{\"a\": 1}"},
+      {R"("guided_choice":["a","b"])", Kind::kChoice, "[\"a\",\"b\"]"},
+      {R"("regex":"a+")", Kind::kRegex, "a+"},
+      {R"("ebnf":"root ::= \"a\"")", Kind::kGrammar, "root ::= \"a\""},
+      {R"("structured_outputs":{"regex":"b"})", Kind::kRegex, "b"},
+      {R"("structured_outputs":{"json_object":true})", Kind::kJsonObject, ""},
+  };
+  for (const auto& [field, kind, text] : cases) {
+    const ResponseFormat format = completion(std::string(",") + field).sampling.response_format;
+    EXPECT_EQ(format.kind, kind) << field;
+    EXPECT_EQ(format.text, text) << field;
+  }
+  EXPECT_EQ(completion_error(R"(,"regex":"a","guided_choice":["b"])"),
+            "400 regex: guided_choice and regex are two constraints of one answer; give one of "
+            "them");
+  EXPECT_EQ(completion_error(R"(,"guided_choice":[5])"),
+            "400 guided_choice: guided_choice must be an array of strings that is not empty, not "
+            "5");
+  EXPECT_TRUE(
+      completion_error(R"(,"response_format":{"type":"xml"})").starts_with("400 response_format"));
 }
 
 TEST_F(OpenAiRequestTest, AnotherModelIsNotFoundUnlessAnyIsAccepted) {
@@ -204,10 +253,11 @@ TEST_F(OpenAiRequestTest, TemplateVariablesAndToolsReachTheTemplate) {
     return std::get<MarkedText>(chat(more).prompts[0]).text;
   };
   EXPECT_EQ(text(R"(,"chat_template_kwargs":{"enable_thinking":false},"documents":[{"text":"d"}],
-                 "tools":[{"b":1,"a":2}],"add_generation_prompt":false)"),
-            "user:hi\ntools:[{\"b\":1,\"a\":2}]\n"
+                 "tools":[{"function":{"name":"f"},"b":1,"a":2}],"add_generation_prompt":false)"),
+            "user:hi\ntools:[{\"function\":{\"name\":\"f\"},\"b\":1,\"a\":2}]\n"
             "kwargs:{\"enable_thinking\":false,\"documents\":[{\"text\":\"d\"}]}\n");
-  EXPECT_EQ(text(R"(,"tools":[{"a":2}],"tool_choice":"none")"), "user:hi\nassistant:");
+  EXPECT_EQ(text(R"(,"tools":[{"function":{"name":"f"}}],"tool_choice":"none")"),
+            "user:hi\nassistant:");
 }
 
 TEST_F(OpenAiRequestTest, UsageOfAStreamIsAskedForInStreamOptions) {

@@ -63,7 +63,8 @@ bool CudaEvent::reached() {
   return true;
 }
 
-CudaStream::CudaStream(Device device) : device_(device) {
+CudaStream::CudaStream(Device device, bool deterministic)
+    : device_(device), deterministic_(deterministic) {
   num_multiprocessors_ = properties(device).num_multiprocessors;
   const DeviceScope scope(device);
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream on ",
@@ -121,7 +122,9 @@ CudaStream& as_cuda(Stream& stream) {
   return static_cast<CudaStream&>(stream);
 }
 
-std::unique_ptr<Stream> make_stream(Device device) { return std::make_unique<CudaStream>(device); }
+std::unique_ptr<Stream> make_stream(Device device, bool deterministic) {
+  return std::make_unique<CudaStream>(device, deterministic);
+}
 
 std::unique_ptr<Stream> make_dry_stream(Device device) {
   return std::make_unique<DryStream>(device);

@@ -45,7 +45,7 @@ class CudaEvent final : public Event {
 /// See make_stream(). Not thread-safe, unlike a CPU's: one thread enqueues.
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(Device device);
+  CudaStream(Device device, bool deterministic);
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -61,6 +61,8 @@ class CudaStream final : public Stream {
 
   cudaStream_t handle() const { return stream_; }
   int num_multiprocessors() const { return num_multiprocessors_; }
+  /// Ops that could choose between kernels by the number of rows must not.
+  bool deterministic() const { return deterministic_; }
 
   /// True while what is enqueued is recorded for a graph instead of run.
   bool capturing() const;
@@ -76,6 +78,7 @@ class CudaStream final : public Stream {
 
  private:
   Device device_;
+  bool deterministic_ = false;
   int num_multiprocessors_ = 0;
   cudaStream_t stream_ = nullptr;
   std::map<std::type_index, std::shared_ptr<void>>

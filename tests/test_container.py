@@ -1,0 +1,123 @@
+"""The steps of deploy/Containerfile, run without a container engine: each stage is a folder that
+debootstrap made, RUN is a chroot. Takes a quarter of an hour, root and a Debian mirror, so it is run when
+it is asked for: MINISGL_CONTAINER_TEST=1.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+
+import pytest
+from http_tools import chat, wait_until
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MIRROR = os.environ.get("MINISGL_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+
+pytestmark = [
+    pytest.mark.skipif(
+        os.environ.get("MINISGL_CONTAINER_TEST") != "1", reason="MINISGL_CONTAINER_TEST is not 1"
+    ),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("debootstrap") is None,
+        reason="needs root and debootstrap",
+    ),
+    pytest.mark.timeout(7200),
+]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """Instructions and their arguments, stage by stage; the first of each is FROM."""
+    text = (ROOT / "deploy" / "Containerfile").read_text()
+    text = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE)
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    result: list[list[tuple[str, str]]] = []
+    for line in filter(str.strip, lines):
+        word, rest = line.split(None, 1)
+        if word == "FROM":
+            result.append([])
+        result[-1].append((word, rest.strip()))
+    return result
+
+
+class Folder:
+    """One stage's file system."""
+
+    def __init__(self, path: pathlib.Path, base: pathlib.Path):
+        subprocess.run(["cp", "--archive", base, path], check=True)
+        shutil.copy("/etc/resolv.conf", path / "etc" / "resolv.conf")
+        self.path = path
+        self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.user = "0"
+        self.entrypoint: list[str] = []
+
+    def follow(self, word: str, rest: str, others: dict[str, "Folder"]) -> None:
+        if word == "RUN":
+            proxies = {k: v for k, v in os.environ.items() if k.lower().endswith("_proxy")}
+            subprocess.run(
+                ["chroot", self.path, "/bin/sh", "-c", rest], env=self.env | proxies, check=True
+            )
+        elif word == "COPY" and rest.startswith("--from="):
+            stage, source, target = re.fullmatch(r"--from=(\S+) (\S+) (\S+)", rest).groups()
+            subprocess.run(
+                ["cp", "--archive", f"{others[stage].path}{source}.", f"{self.path}{target}"],
+                check=True,
+            )
+        elif word == "COPY":
+            assert rest == ". /source"
+            (self.path / "source").mkdir()
+            files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
+            packed = subprocess.run(
+                ["tar", "--create", "--null", "--files-from=-"],
+                cwd=ROOT, input=files.stdout, capture_output=True, check=True,
+            )  # fmt: skip
+            subprocess.run(
+                ["tar", "--extract", "--directory", self.path / "source"],
+                input=packed.stdout, check=True,
+            )  # fmt: skip
+        elif word == "ENV":
+            self.env |= dict(pair.split("=", 1) for pair in rest.split())
+        elif word == "USER":
+            self.user = rest
+        elif word == "ENTRYPOINT":
+            self.entrypoint = json.loads(rest)
+        else:
+            assert word in ("FROM", "WORKDIR", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "CMD")
+
+
+def test_the_steps_of_the_container_file_make_a_server(tmp_path, sample_model):
+    base = tmp_path / "base"
+    subprocess.run(["debootstrap", "--variant=minbase", "bookworm", base, MIRROR], check=True)
+    folders: dict[str, Folder] = {}
+    for number, stage in enumerate(stages()):
+        assert "docker.io/library/debian:bookworm" in stage[0][1]
+        name = stage[0][1].partition(" AS ")[2] or str(number)
+        folder = folders[name] = Folder(tmp_path / name, base)
+        for word, rest in stage:
+            folder.follow(word, rest, folders)
+    assert folder.user != "0", "the program does not run as root"
+    (folder.path / "models").mkdir()
+    shutil.copy(sample_model, folder.path / "models" / "model.gguf")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        ["chroot", f"--userspec={folder.user}", folder.path, *folder.entrypoint,
+         "--model", "/models/model.gguf", "--port", str(port)],
+        env=folder.env,
+    )  # fmt: skip
+    try:
+
+        def ready() -> bool:
+            try:
+                return chat(port, "hi", max_tokens=2).status == 200
+            except ConnectionError:
+                assert process.poll() is None
+                return False
+
+        wait_until(ready, 120, "becoming ready")
+    finally:
+        process.terminate()
+    assert process.wait(timeout=30) == 0
