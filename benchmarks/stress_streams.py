@@ -8,7 +8,8 @@ Each stream is a connection of its own: a chat is asked, its events are read and
 the next one begins. A share of them is dropped after some events, or before the first. At the end the
 server must have become idle with every page free or cached, its memory must not have grown by more than
 2 % since a fifth of the time had passed, and nothing but whole answers and aborts may have been seen.
-Prints a line every ten seconds, and exits with status 1 if something was wrong.
+The KV cache becomes memory as it fills: give the server so few pages (--num-pages) that they are full
+in that fifth. Prints a line every ten seconds, and exits with status 1 if something was wrong.
 """
 
 from __future__ import annotations
