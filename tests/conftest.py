@@ -10,6 +10,11 @@ import urllib.request
 
 import pytest
 
+# Settings of whoever runs the tests are no part of them.
+for name in list(os.environ):
+    if name.startswith("MINISGL_") and name not in ("MINISGL_BINARY", "MINISGL_TEST_MODEL"):
+        del os.environ[name]
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -23,9 +28,9 @@ def minisgl_binary() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def sample_model() -> pathlib.Path:
-    """SmolLM2-135M-Instruct as a GGUF file, or what MINISGL_MODEL names."""
+    """SmolLM2-135M-Instruct as a GGUF file, or what MINISGL_TEST_MODEL names."""
     default = ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    model = pathlib.Path(os.environ.get("MINISGL_MODEL", default))
+    model = pathlib.Path(os.environ.get("MINISGL_TEST_MODEL", default))
     assert model.exists(), f"{model} is not there: ./scripts/test fetches it"
     return model
 

@@ -109,12 +109,13 @@ def wait_until(condition, timeout_s: float, what: str) -> None:
 def wait_idle(port: int, timeout_s: float = 10) -> None:
     """Waits for the end of all requests; then every page is free or cached."""
 
+    now: dict = {}  # one snapshot: a request may still come from a connection that is gone
+
     def idle() -> bool:
-        now = health(port)
+        now.update(health(port))
         return now["running"] == now["waiting"] == now["requests"] == 0
 
     wait_until(idle, timeout_s, "becoming idle")
-    now = health(port)
     assert now["free_pages"] + now["cached_pages"] == now["total_pages"], now
 
 

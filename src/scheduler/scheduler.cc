@@ -161,19 +161,20 @@ bool Scheduler::Impl::turn() {
     shut_down();
     return false;
   }
+  if (received) publish();  // what left the inbox is counted while the step is computed
   Step* launched = launch_next();
   if (launched != nullptr && !config_.overlap) {
     sample_waiting(*launched);
     collect(*launched);
-    deliver();
     publish();
+    deliver();
     return true;
   }
   Step* previous = std::exchange(in_flight_, launched);
   if (previous != nullptr) collect(*previous);
   if (launched != nullptr) sample_waiting(*launched);  // the step is computing: no time to lose
+  publish();  // first: who has heard of its end finds it in the counters
   deliver();
-  publish();
   const bool worked = launched != nullptr || previous != nullptr;
   check(worked || queue_.empty(), "scheduler: ", queue_.size(),
         " requests wait, nothing runs, and the first does not fit");

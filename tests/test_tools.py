@@ -1,0 +1,116 @@
+"""Tool calls as the official `openai` client sees them. What a model calls by itself is tested with
+texts (src/chat/); here calls are forced, so that a small model makes them."""
+
+import json
+
+import openai
+import pytest
+
+MESSAGES = [{"role": "user", "content": "How is the weather in Paris?"}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "The weather of a city",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "maxLength": 12},
+                    "unit": {"enum": ["celsius", "fahrenheit"]},
+                },
+                "required": ["city", "unit"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "now",
+            "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+        },
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def asked(client) -> dict:
+    return {
+        "model": next(iter(client.models.list())).id,
+        "messages": MESSAGES,
+        "tools": TOOLS,
+        "max_tokens": 200,
+        "temperature": 0,
+    }
+
+
+def check_arguments(text: str) -> None:
+    arguments = json.loads(text)
+    assert set(arguments) == {"city", "unit"}
+    assert isinstance(arguments["city"], str)
+    assert arguments["unit"] in ("celsius", "fahrenheit")
+
+
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+def test_a_function_by_name_is_called(client, asked):
+    choice = client.chat.completions.create(**asked, tool_choice=NAMED).choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    (call,) = choice.message.tool_calls
+    assert call.type == "function"
+    assert call.id
+    assert call.function.name == "get_weather"
+    check_arguments(call.function.arguments)
+
+
+def test_a_required_call_is_one_of_the_tools(client, asked):
+    choice = client.chat.completions.create(
+        **asked, tool_choice="required", parallel_tool_calls=False
+    ).choices[0]
+    (call,) = choice.message.tool_calls
+    assert call.function.name in ("get_weather", "now")
+    json.loads(call.function.arguments)
+
+
+def test_a_streamed_call_is_the_whole_one(client, asked):
+    whole = client.chat.completions.create(**asked, tool_choice=NAMED).choices[0]
+    chunks = list(client.chat.completions.create(**asked, tool_choice=NAMED, stream=True))
+    deltas = [c.choices[0].delta.tool_calls[0] for c in chunks if c.choices[0].delta.tool_calls]
+    assert deltas[0].function.name == "get_weather"
+    assert deltas[0].id
+    assert all(d.id is None and d.function.name is None for d in deltas[1:])
+    arguments = "".join(d.function.arguments for d in deltas)
+    assert arguments == whole.message.tool_calls[0].function.arguments
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_a_call_and_its_result_are_a_history(client, asked):
+    message = client.chat.completions.create(**asked, tool_choice=NAMED).choices[0].message
+    result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Sunny, 21"}
+    messages = [*MESSAGES, message.model_dump(exclude_none=True), result]
+    again = client.chat.completions.create(**{**asked, "messages": messages, "max_tokens": 8})
+    assert again.usage.completion_tokens >= 1
+
+
+def test_responses_call_functions_too(client, asked):
+    tool = {"type": "function", **TOOLS[0]["function"]}
+    response = client.responses.create(
+        model=asked["model"],
+        input="How is the weather in Paris?",
+        tools=[tool],
+        tool_choice={"type": "function", "name": "get_weather"},
+        max_output_tokens=200,
+    )
+    (call,) = response.output
+    assert call.type == "function_call"
+    assert call.name == "get_weather"
+    check_arguments(call.arguments)
