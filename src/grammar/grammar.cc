@@ -196,6 +196,8 @@ std::unique_ptr<TokenConstraint> Grammars::constraint(const ResponseFormat& form
   return impl_->constraint(format);
 }
 
+bool Grammars::built() { return true; }
+
 std::int64_t Grammars::cached_bytes() const { return impl_->cached_bytes(); }
 
 #else
@@ -209,6 +211,8 @@ std::unique_ptr<TokenConstraint> Grammars::constraint(const ResponseFormat& /*fo
       "response_format: this build has no constrained output (MINISGL_GRAMMAR is off)",
       "response_format", "unsupported_parameter");
 }
+
+bool Grammars::built() { return false; }
 
 std::int64_t Grammars::cached_bytes() const { return 0; }
 

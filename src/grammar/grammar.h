@@ -39,6 +39,9 @@ class Grammars {
   /// thread.
   std::unique_ptr<TokenConstraint> constraint(const ResponseFormat& format);
 
+  /// Whether this build has xgrammar.
+  static bool built();
+
   /// Bytes of compiled formats in the cache, as far as xgrammar counts them.
   std::int64_t cached_bytes() const;
 

@@ -107,7 +107,20 @@ std::string refusal(const ResponseFormat& format) {
   return "accepted";
 }
 
-TEST(GrammarTest, EveryAnswerThatStopsSatisfiesItsSchema) {
+class GrammarTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Grammars::built()) GTEST_SKIP() << "this build has no constrained output";
+  }
+};
+
+TEST(GrammarOffTest, WithoutXgrammarEveryFormatIsRefused) {
+  if (Grammars::built()) GTEST_SKIP() << "this build has constrained output";
+  EXPECT_EQ(refusal({.kind = Kind::kJsonObject}),
+            "response_format: this build has no constrained output (MINISGL_GRAMMAR is off)");
+}
+
+TEST_F(GrammarTest, EveryAnswerThatStopsSatisfiesItsSchema) {
   const char* const schemas[] = {
       R"({"type":"object","properties":{"name":{"type":"string","maxLength":6},
           "age":{"type":"integer","minimum":0,"maximum":130},"tags":{"type":"array","items":
@@ -146,7 +159,7 @@ TEST(GrammarTest, EveryAnswerThatStopsSatisfiesItsSchema) {
   EXPECT_GT(num_stopped, 460);  // of 480
 }
 
-TEST(GrammarTest, MultiplesAreFollowedToAnyLength) {
+TEST_F(GrammarTest, MultiplesAreFollowedToAnyLength) {
   const ResponseFormat sevens{.kind = Kind::kJsonSchema,
                               .text = R"({"type":"integer","multipleOf":7})"};
   for (const char* text : {"0", "-7", "1029", "700000000000000000007"})
@@ -155,7 +168,7 @@ TEST(GrammarTest, MultiplesAreFollowedToAnyLength) {
     EXPECT_FALSE(accepts(sevens, text)) << text;
 }
 
-TEST(GrammarTest, JsonWithoutASchemaIsAnObject) {
+TEST_F(GrammarTest, JsonWithoutASchemaIsAnObject) {
   const ResponseFormat format{.kind = Kind::kJsonObject};
   EXPECT_TRUE(accepts(format, R"({"a": [1, {"b": "\u00e9"}], "c": null})"));
   EXPECT_TRUE(accepts(format, "{}"));
@@ -173,7 +186,7 @@ TEST(GrammarTest, JsonWithoutASchemaIsAnObject) {
   EXPECT_GT(num_stopped, 10);
 }
 
-TEST(GrammarTest, WhitespaceCannotGo) {
+TEST_F(GrammarTest, WhitespaceCannotGo) {
   for (const ResponseFormat& format :
        {ResponseFormat{.kind = Kind::kJsonObject},
         ResponseFormat{.kind = Kind::kJsonSchema, .text = R"({"properties":{"a":{"type":"null"}},
@@ -185,7 +198,7 @@ TEST(GrammarTest, WhitespaceCannotGo) {
   }
 }
 
-TEST(GrammarTest, OtherFormatsAreFollowedToo) {
+TEST_F(GrammarTest, OtherFormatsAreFollowedToo) {
   const ResponseFormat regex{.kind = Kind::kRegex, .text = "[0-9]{3}-(a|b)+"};
   EXPECT_TRUE(accepts(regex, "123-abba"));
   EXPECT_FALSE(accepts(regex, "123-"));
@@ -201,7 +214,7 @@ TEST(GrammarTest, OtherFormatsAreFollowedToo) {
   EXPECT_FALSE(accepts(choice, "yesyes"));
 }
 
-TEST(GrammarTest, StructuralTagsConstrainWhatIsInsideThem) {
+TEST_F(GrammarTest, StructuralTagsConstrainWhatIsInsideThem) {
   const ResponseFormat tags{.kind = Kind::kStructuralTag, .text = R"({"type":"structural_tag",
       "structures":[{"begin":"<f>","schema":{"type":"object","properties":{"s":{"type":"string",
       "maxLength":2}},"required":["s"]},"end":"</f>"}],"triggers":["<f"]})"};
@@ -215,7 +228,7 @@ TEST(GrammarTest, StructuralTagsConstrainWhatIsInsideThem) {
             "response_format: JSON schema: \"uniqueItems\" at # is not enforced");
 }
 
-TEST(GrammarTest, AtTheEndOnlyAnEndTokenIsAllowedAndBeforeItNever) {
+TEST_F(GrammarTest, AtTheEndOnlyAnEndTokenIsAllowedAndBeforeItNever) {
   const auto constraint = grammars().constraint({.kind = Kind::kChoice, .text = R"(["ab"])"});
   EXPECT_THAT(allowed(*constraint), testing::ElementsAre('a'));
   EXPECT_TRUE(constraint->accept('a'));
@@ -227,7 +240,7 @@ TEST(GrammarTest, AtTheEndOnlyAnEndTokenIsAllowedAndBeforeItNever) {
   EXPECT_TRUE(constraint->finished());
 }
 
-TEST(GrammarTest, AVocabularyWithoutAnEndTokenEndsWithTheGrammar) {
+TEST_F(GrammarTest, AVocabularyWithoutAnEndTokenEndsWithTheGrammar) {
   Grammars endless(tokenizer(), {.vocab_size = tokenizer().vocab_size()});
   const auto constraint = endless.constraint({.kind = Kind::kChoice, .text = R"(["ab"])"});
   EXPECT_TRUE(constraint->accept('a'));
@@ -236,7 +249,7 @@ TEST(GrammarTest, AVocabularyWithoutAnEndTokenEndsWithTheGrammar) {
   EXPECT_TRUE(constraint->finished());
 }
 
-TEST(GrammarTest, SpecialTokensAndPaddingAreNeverAllowed) {
+TEST_F(GrammarTest, SpecialTokensAndPaddingAreNeverAllowed) {
   const auto constraint = grammars().constraint({.kind = Kind::kRegex, .text = "[\\s\\S]*"});
   const std::vector<TokenId> ids = allowed(*constraint);
   // All bytes that begin a character, and the end.
@@ -246,7 +259,7 @@ TEST(GrammarTest, SpecialTokensAndPaddingAreNeverAllowed) {
     EXPECT_TRUE(!tokenizer().is_special(id) || id == tokenizer().end_id()) << id;
 }
 
-TEST(GrammarTest, BytesThatMakeNoCharacterAreNotAllowed) {
+TEST_F(GrammarTest, BytesThatMakeNoCharacterAreNotAllowed) {
   const auto after = [](unsigned char first) {
     const auto constraint = grammars().constraint({.kind = Kind::kRegex, .text = "[^a]*"});
     EXPECT_TRUE(constraint->accept(first));
@@ -265,12 +278,12 @@ TEST(GrammarTest, BytesThatMakeNoCharacterAreNotAllowed) {
   EXPECT_EQ(after(0xF4), range(0x80, 0x8F));
 }
 
-TEST(GrammarTest, ATokenThatIsNotAllowedIsRefused) {
+TEST_F(GrammarTest, ATokenThatIsNotAllowedIsRefused) {
   const auto constraint = grammars().constraint({.kind = Kind::kChoice, .text = R"(["ab"])"});
   EXPECT_FALSE(constraint->accept('b'));
 }
 
-TEST(GrammarTest, ABadFormatIsRefusedInOneLine) {
+TEST_F(GrammarTest, ABadFormatIsRefusedInOneLine) {
   EXPECT_EQ(refusal({.kind = Kind::kJsonSchema, .text = "{"}),
             "response_format: the text is not JSON");
   EXPECT_EQ(refusal({.kind = Kind::kChoice, .text = "[]"}),
@@ -292,7 +305,7 @@ TEST(GrammarTest, ABadFormatIsRefusedInOneLine) {
   }
 }
 
-TEST(GrammarTest, APatternThatNeedsEscapedCharactersIsRefused) {
+TEST_F(GrammarTest, APatternThatNeedsEscapedCharactersIsRefused) {
   const auto pattern = [](const char* text) {
     return refusal({.kind = Kind::kJsonSchema, .text = Json({{"pattern", text}}).dump()});
   };
@@ -301,7 +314,7 @@ TEST(GrammarTest, APatternThatNeedsEscapedCharactersIsRefused) {
   EXPECT_EQ(pattern("^[^a]$"), "accepted");
 }
 
-TEST(GrammarTest, ManyThreadsMayAskForTheSameAndForOtherFormats) {
+TEST_F(GrammarTest, ManyThreadsMayAskForTheSameAndForOtherFormats) {
   Grammars own(tokenizer(), {.vocab_size = tokenizer().vocab_size() + kPadding,
                              .end_ids = {tokenizer().end_id()},
                              .cache_bytes = 1});
