@@ -12,7 +12,7 @@ import pytest
 
 # Settings of whoever runs the tests are no part of them.
 for name in list(os.environ):
-    if name.startswith("MINISGL_") and name not in ("MINISGL_BINARY", "MINISGL_TEST_MODEL"):
+    if name.startswith("MINISGL_") and not name.startswith(("MINISGL_BINARY", "MINISGL_TEST_")):
         del os.environ[name]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -1,6 +1,6 @@
 """The steps of deploy/Containerfile, run without a container engine: each stage is a folder that
 debootstrap made, RUN is a chroot. Takes a quarter of an hour, root and a Debian mirror, so it is run when
-it is asked for: MINISGL_CONTAINER_TEST=1.
+it is asked for: MINISGL_TEST_CONTAINER=1.
 """
 
 import json
@@ -15,11 +15,11 @@ import pytest
 from http_tools import chat, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MIRROR = os.environ.get("MINISGL_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+MIRROR = os.environ.get("MINISGL_TEST_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 
 pytestmark = [
     pytest.mark.skipif(
-        os.environ.get("MINISGL_CONTAINER_TEST") != "1", reason="MINISGL_CONTAINER_TEST is not 1"
+        os.environ.get("MINISGL_TEST_CONTAINER") != "1", reason="MINISGL_TEST_CONTAINER is not 1"
     ),
     pytest.mark.skipif(
         os.geteuid() != 0 or shutil.which("debootstrap") is None,

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from random_schemas import random_schema
 
-# 200 take minutes on two cores: MINISGL_SCHEMAS=200.
-NUM_SCHEMAS = int(os.environ.get("MINISGL_SCHEMAS", "16"))
+# 200 take minutes on two cores: MINISGL_TEST_SCHEMAS=200.
+NUM_SCHEMAS = int(os.environ.get("MINISGL_TEST_SCHEMAS", "16"))
 MAX_TOKENS = 512
 
 
