@@ -198,5 +198,22 @@ TEST(SchemaTest, APatternThatCannotBeEnforcedIsRefusedWithTheReason) {
   EXPECT_EQ(refusal(R"({"pattern":"good"})", check), "accepted");
 }
 
+TEST(SchemaTest, ObjectsWithTooManyOptionalPropertiesAreRefusedAtOnce) {
+  const auto schema = [](int optional, int objects) {
+    Json object = {{"type", "object"}, {"properties", Json::object()}, {"required", {"p0"}}};
+    for (int i = 0; i <= optional; ++i)
+      object["properties"]["p" + std::to_string(i)] = {{"type", "null"}};
+    Json all = {{"type", "array"}, {"prefixItems", Json::array()}};
+    for (int i = 0; i < objects; ++i) all["prefixItems"].push_back(object);
+    return all.dump();
+  };
+  EXPECT_NO_THROW(enforceable(schema(100, 10).c_str()));
+  EXPECT_EQ(
+      refusal(schema(101, 1).c_str()),
+      "\"properties\" at #/prefixItems/0 has 101 that are not required; an object may have 100 "
+      "of them, all objects together 1000");
+  EXPECT_NE(refusal(schema(100, 11).c_str()).find("#/prefixItems/10"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace minisgl

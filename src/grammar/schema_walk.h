@@ -64,8 +64,11 @@ class SchemaWalk {
 
   std::string checked_pattern(const std::string& pattern, const std::string& path) const;
 
+  void count_optional(std::size_t count, const std::string& path);
+
   const Json& root_;
   const PatternCheck& check_pattern_;
+  std::size_t num_optional_ = 0;              // properties, in all objects
   std::map<std::string, std::string> names_;  // of definitions, by reference
   std::vector<std::string> open_references_;  // to be written; grows while it is worked off
 };
