@@ -3,10 +3,11 @@
 //
 //   server_bench MODEL [STREAMS [TOKENS [STEP_MS [ROUNDS]]]]      (256, 200, 20, 3)
 //
-//   server_bench MODEL serve PORT [STEP_MS [radix|naive]]     serves until it is interrupted, for other clients
+//   server_bench MODEL serve PORT [STEP_MS [radix|naive]]     serves until it is interrupted, for
+// other clients
 //
-// MODEL gives the tokenizer. The clients are a process of their own. Prints, for each round, tokens,
-// seconds, and microseconds of processor time per token, of all threads and of each kind.
+// MODEL gives the tokenizer. The clients are a process of their own. Prints, for each round,
+// tokens, seconds, and microseconds of processor time per token, of all threads and of each kind.
 
 #include <arpa/inet.h>
 #include <fmt/format.h>

@@ -90,8 +90,8 @@ int serve(const Options& options) {
   const ServerOptions server_settings = server_options(options.flags);
   check_can_listen(server_settings);  // loading a model may take long
   allow_open_files(server_settings.max_connections);
-  // What belongs to a token is allocated by the scheduler's thread and freed by the server's. With a
-  // heap for each thread they fray: 10 % in ten minutes of a thousand streams. One is no slower.
+  // What belongs to a token is allocated by the scheduler's thread and freed by the server's. With
+  // a heap for each thread they fray: 10 % in ten minutes of a thousand streams. One is no slower.
   mallopt(M_ARENA_MAX, 1);
   const sigset_t signals = block_signals();
   LocalGenerator generator(options.llm);

@@ -61,8 +61,8 @@ struct LlmOptions {
   /// How answers write tool calls: "none", "hermes", "llama3_json", "mistral"; "auto": as the chat
   /// template shows them.
   std::string tool_call_parser = "auto";
-  /// Whether answers begin with reasoning: "none", "think" (<think>...</think>); "auto": if the chat
-  /// template knows of it.
+  /// Whether answers begin with reasoning: "none", "think" (<think>...</think>); "auto": if the
+  /// chat template knows of it.
   std::string reasoning_parser = "auto";
 };
 
@@ -82,7 +82,8 @@ struct TextLogprobs {
   std::vector<TextLogprob> top = {};  ///< the most likely, in falling order
 };
 
-/// The stop text that was found, or the token that ended an answer; neither when something else did.
+/// The stop text that was found, or the token that ended an answer; neither when something else
+/// did.
 using StopReason = std::variant<std::monostate, std::string, std::int32_t>;
 
 /// One answer.

@@ -22,8 +22,8 @@ struct DialectOptions {
   std::string reasoning_parser = "auto";  ///< "none", "think"
 };
 
-/// Throws Error for a name that is not known. Some names of other engines are taken as well: "qwen",
-/// "qwen25", "llama3", "qwen3", "deepseek_r1".
+/// Throws Error for a name that is not known. Some names of other engines are taken as well:
+/// "qwen", "qwen25", "llama3", "qwen3", "deepseek_r1".
 ChatDialect choose_dialect(std::string_view chat_template, const DialectOptions& options);
 
 std::string_view name(CallSyntax syntax);

@@ -16,9 +16,9 @@ namespace minisgl {
 /// launched before the tokens of the step before it are known. When a row of the new step has a
 /// constraint, its sampling is not launched with it: the scheduler collects the previous step
 /// (accept()), then calls fill() while the forward pass runs, and then launches the sampling. So a
-/// fill() that is shorter than a forward pass costs no time. fill() of one step's rows is called one
-/// after the other. It needs no thread safety of its own; what several constraints share does if it
-/// is not const.
+/// fill() that is shorter than a forward pass costs no time. fill() of one step's rows is called
+/// one after the other. It needs no thread safety of its own; what several constraints share does
+/// if it is not const.
 ///
 /// A constraint belongs to one request (NewRequest::constraint) and is destroyed with it, on the
 /// scheduler's thread. accept() may have one last call for a token that the answer does not keep.
@@ -32,8 +32,8 @@ class TokenConstraint {
   /// one bit must be set, else the request ends with an error.
   virtual bool fill(std::span<std::int32_t> mask) = 0;
 
-  /// The answer has gained `token`, which may be an end-of-sequence token. False: it is not one that
-  /// may come here; the request ends with an error.
+  /// The answer has gained `token`, which may be an end-of-sequence token. False: it is not one
+  /// that may come here; the request ends with an error.
   virtual bool accept(TokenId token) = 0;
 
   /// Nothing may follow: the answer ends here with FinishReason::kStop, without an end-of-sequence

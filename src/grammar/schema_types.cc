@@ -254,8 +254,8 @@ void SchemaWalk::add_properties(const Json& schema, const std::string& path, Jso
   if (!required.empty()) result["required"] = std::move(required);
 }
 
-/// xgrammar's time for an object grows steeply with its optional properties: 80 take 18 ms, 300 more
-/// than half a minute.
+/// xgrammar's time for an object grows steeply with its optional properties: 80 take 18 ms, 300
+/// more than half a minute.
 void SchemaWalk::count_optional(std::size_t count, const std::string& path) {
   constexpr std::size_t kMostOfAnObject = 100;
   constexpr std::size_t kMost = 1000;

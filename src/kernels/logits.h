@@ -78,8 +78,8 @@ struct RowLogprobs {
 void top_logprobs(TensorView logits, const LogprobRow* rows, std::int64_t n, RowLogprobs* out,
                   Stream& stream);
 
-/// out[i].chosen: the log-probability of tokens[rows[i].row], where out[i] has the normalizer of that
-/// row. For logits that were edited since: what edit_logits() replaced is known from `edits`.
+/// out[i].chosen: the log-probability of tokens[rows[i].row], where out[i] has the normalizer of
+/// that row. For logits that were edited since: what edit_logits() replaced is known from `edits`.
 ///
 /// Shapes   logits [S, vocab] f32; tokens [S] i32
 void chosen_logprobs(TensorView logits, const LogprobRow* rows, std::int64_t n, TensorView tokens,

@@ -17,7 +17,8 @@ SamplingParams sampling_from_json(const nlohmann::ordered_json& json, SamplingPa
 /// {"<token id>": bias, ...}, as OpenAI has it. Throws RequestError naming what is ill-formed.
 std::vector<LogitBias> logit_bias_from_json(const nlohmann::ordered_json& json);
 
-/// {"type": "text" | "json_object"}, {"type": "json_schema", "json_schema": {"schema": ...}} (OpenAI),
+/// {"type": "text" | "json_object"}, {"type": "json_schema", "json_schema": {"schema": ...}}
+/// (OpenAI),
 /// {"type": "regex", "pattern": ...}, {"type": "grammar", "grammar": ...}, {"type": "choice",
 /// "choices": [...]}, {"type": "structural_tag", ...}: the last keeps the whole object as its text.
 /// Throws RequestError naming what is missing or unknown.

@@ -1,5 +1,5 @@
-// Written by hand after the format's description; tests/test_metrics.py reads the server's text with
-// Prometheus' own parser.
+// Written by hand after the format's description; tests/test_metrics.py reads the server's text
+// with Prometheus' own parser.
 
 #include "metrics/exposition.h"
 

@@ -13,9 +13,9 @@
 
 namespace minisgl {
 
-/// The edits of one request: biases, the tokens that may not end the answer yet, and the tokens that
-/// penalties count. Follows the answer token by token, so that a step costs as many edits as there
-/// are different tokens, not as many as the vocabulary has. Not thread-safe.
+/// The edits of one request: biases, the tokens that may not end the answer yet, and the tokens
+/// that penalties count. Follows the answer token by token, so that a step costs as many edits as
+/// there are different tokens, not as many as the vocabulary has. Not thread-safe.
 class EditList {
  public:
   struct Context {

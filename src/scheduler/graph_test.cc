@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "testing/golden.h"
-#include "testing/tiny_model.h"
 #include "testing/random.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -19,9 +19,7 @@ using testing_util::Random;
 using testing_util::RunConfig;
 using testing_util::ScheduledRun;
 
-std::filesystem::path tiny(const std::string& model) {
-  return testing_util::tiny_model(model);
-}
+std::filesystem::path tiny(const std::string& model) { return testing_util::tiny_model(model); }
 
 /// Model, backend.
 class GraphTest : public testing::TestWithParam<std::tuple<std::string, std::string>> {

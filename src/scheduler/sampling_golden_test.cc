@@ -1,5 +1,5 @@
-// Penalties, biases, masks and log-probabilities of real (tiny) models, against what a plain program
-// makes of the logits, and the same whatever is computed beside them.
+// Penalties, biases, masks and log-probabilities of real (tiny) models, against what a plain
+// program makes of the logits, and the same whatever is computed beside them.
 
 #include <gtest/gtest.h>
 

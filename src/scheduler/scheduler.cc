@@ -1,3 +1,5 @@
+// Long: one loop, whose parts share its ledgers.
+
 #include "scheduler/scheduler.h"
 
 #include <fmt/format.h>

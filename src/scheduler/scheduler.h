@@ -98,8 +98,9 @@ struct SchedulerStats {
 /// answers are the same as without. Every decision follows from the order of submit() and abort()
 /// and from the tokens: ranks that see the same make the same steps.
 ///
-/// submit(), abort(), flush_cache(), validate(), stats() and stop() may be called by any thread, also from the
-/// sink; run(), step() and check_integrity() by one. Events are delivered on that thread, in order.
+/// submit(), abort(), flush_cache(), validate(), stats() and stop() may be called by any thread,
+/// also from the sink; run(), step() and check_integrity() by one. Events are delivered on that
+/// thread, in order.
 ///
 /// Source: mini-sglang scheduler/scheduler.py; Yu et al. 2022 (Orca), section 4.
 class Scheduler {

@@ -33,8 +33,8 @@ struct Sequence {
     return request.constraint != nullptr || (edits != nullptr && edits->follows_tokens());
   }
 
-  /// Makes the ledger of a request that was checked. The answer is limited to what `room_tokens` for
-  /// it and its prompt leave; draws use the request's seed, or else `seed`.
+  /// Makes the ledger of a request that was checked. The answer is limited to what `room_tokens`
+  /// for it and its prompt leave; draws use the request's seed, or else `seed`.
   void begin(NewRequest&& arrived, std::int32_t room_tokens, std::uint64_t seed);
   /// Whether `token` ends the answer: an end-of-sequence token of the model (`eos_ids`, ascending),
   /// unless the request ignores them, or one of its stop tokens.

@@ -11,8 +11,8 @@
 
 namespace minisgl {
 
-/// A request for one or more choices. They are ordered by prompt, then by repetition, and so are the
-/// answers that they are chosen from.
+/// A request for one or more choices. They are ordered by prompt, then by repetition, and so are
+/// the answers that they are chosen from.
 struct ApiRequest {
   std::string model;  ///< the served id, whatever was asked for
   bool stream = false;

@@ -42,10 +42,10 @@ inline void expect_greedy(const std::vector<TokenId>& tokens, const std::vector<
   }
 }
 
-/// The one prompt whose logits depend on luck. In its last layer the router's second and third choice
-/// are 3.1e-4 apart, and each single rounding to bf16 before it, of keys and values alone as much as
-/// of a projection's or the experts' inputs, moves them by 0.03 to 0.07. Transformers' run keeps the
-/// order by chance, ours does not.
+/// The one prompt whose logits depend on luck. In its last layer the router's second and third
+/// choice are 3.1e-4 apart, and each single rounding to bf16 before it, of keys and values alone as
+/// much as of a projection's or the experts' inputs, moves them by 0.03 to 0.07. Transformers' run
+/// keeps the order by chance, ours does not.
 inline bool is_lost_in_rounding(const std::string& model, const nlohmann::json& prompt) {
   return model == "qwen3_moe" && prompt["len"] == 2;
 }

@@ -7,8 +7,8 @@
 
 namespace minisgl::testing_util {
 
-/// The contents of `path`, or of `path`.xz or `path`.gz if one of them is there instead. Throws Error
-/// naming a file that is missing or damaged.
+/// The contents of `path`, or of `path`.xz or `path`.gz if one of them is there instead. Throws
+/// Error naming a file that is missing or damaged.
 std::string read_unpacked(const std::filesystem::path& path);
 
 /// Whether the file is one that read_unpacked() unpacks.

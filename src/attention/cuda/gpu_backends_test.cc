@@ -1,5 +1,5 @@
-// The backends on a GPU against its plain one, on many random batches, eager and in graphs. Without a
-// GPU every test is skipped.
+// The backends on a GPU against its plain one, on many random batches, eager and in graphs. Without
+// a GPU every test is skipped.
 
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>

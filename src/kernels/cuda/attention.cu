@@ -1,6 +1,6 @@
 // Which kernel computes what, and the one for several queries of a sequence on any GPU: blocks of
-// four warps, tiles of 64 keys in two stages of shared memory. Rows are (token, query head) pairs of
-// one KV head; each warp has 16 rows of its own and all keys of a tile.
+// four warps, tiles of 64 keys in two stages of shared memory. Rows are (token, query head) pairs
+// of one KV head; each warp has 16 rows of its own and all keys of a tile.
 
 #include <cuda_runtime.h>
 

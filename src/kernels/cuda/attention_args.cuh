@@ -33,7 +33,8 @@ struct AttentionArgs {
 /// Checks them; throws Error that says what was expected.
 AttentionArgs attention_args(const PagedAttentionArgs& args);
 
-/// One query for each sequence, of up to `max_keys` keys; bf16, heads of 64 or 128, groups up to 16.
+/// One query for each sequence, of up to `max_keys` keys; bf16, heads of 64 or 128, groups up to
+/// 16.
 void run_decode(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
                 cuda::CudaStream& stream);
 /// Bytes of workspace, whatever the number of sequences.

@@ -2,10 +2,10 @@
 // block's four warps has 16 of a tile's 64 keys.
 //
 // The tiles of all sequences, one after the other, are one line, of which every block of a KV head
-// takes an equal piece, whatever the lengths: keys flow in without a pause from the first sequence of
-// the piece to the last. All heads' blocks walk side by side, because what they read at the same time
-// is neighbours in memory. A sequence that several blocks have a part of is put together by the last
-// one to end.
+// takes an equal piece, whatever the lengths: keys flow in without a pause from the first sequence
+// of the piece to the last. All heads' blocks walk side by side, because what they read at the same
+// time is neighbours in memory. A sequence that several blocks have a part of is put together by
+// the last one to end.
 
 #include <cuda_runtime.h>
 
@@ -58,8 +58,8 @@ struct Piece {
   Span first;
 };
 
-/// All threads call it; `whole` is the number of blocks among which the line is shared out. An empty
-/// piece has no first sequence.
+/// All threads call it; `whole` is the number of blocks among which the line is shared out. An
+/// empty piece has no first sequence.
 __device__ Piece piece_of_line(const AttentionArgs& args, int whole) {
   __shared__ int warp_sums[kWarps];
   __shared__ Span found;
@@ -201,8 +201,8 @@ struct WarpParts {
   float (*sums)[16];
 };
 
-/// Puts the warps' parts together, and the blocks' if this one is the last of them. All threads call
-/// it.
+/// Puts the warps' parts together, and the blocks' if this one is the last of them. All threads
+/// call it.
 template <int kDim>
 __device__ void finish_sequence(const AttentionArgs& args, const Exchange<kDim>& exchange,
                                 const Piece& piece, const Span& span,
@@ -257,8 +257,8 @@ constexpr int decode_shared_bytes(int group) {
   return shared_bytes<kDim>() + (parts > kMerged ? parts : kMerged);
 }
 
-/// Grid: (at least as many blocks as have a piece of the line, KV heads). `early`: keys other than the last were there
-/// before the kernels that run now began.
+/// Grid: (at least as many blocks as have a piece of the line, KV heads). `early`: keys other than
+/// the last were there before the kernels that run now began.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 3)
     decode_kernel(AttentionArgs args, Exchange<kDim> exchange, int whole, bool early) {
@@ -363,8 +363,8 @@ void run(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
         " sequences is too much at once");
   auto& state = stream.state<DecodeState>();
   const int whole = std::max(1, state.blocks<kDim>(job.group, stream) / job.kv_heads);
-  // How the line is cut does not depend on the number of blocks that are launched, so a graph, whose
-  // max_keys is the largest there may be, gives the bits of an eager step.
+  // How the line is cut does not depend on the number of blocks that are launched, so a graph,
+  // whose max_keys is the largest there may be, gives the bits of an eager step.
   const std::int64_t tiles = job.num_seqs * (ceil_div<std::int64_t>(max_keys, kTile) + 1);
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(whole, tiles));
   const Exchange<kDim> exchange{reinterpret_cast<Partial<kDim>*>(workspace.data), state.tickets(),

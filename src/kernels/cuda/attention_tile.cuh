@@ -69,8 +69,8 @@ class TileLoader {
   __device__ TileLoader(const AttentionArgs& args, unsigned char* shared)
       : args_(args), memory_(reinterpret_cast<uint4*>(shared)) {}
 
-  /// work(tile, first key) for the tiles [begin, end) of `source`, the next one on its way while the
-  /// block works on the last.
+  /// work(tile, first key) for the tiles [begin, end) of `source`, the next one on its way while
+  /// the block works on the last.
   template <class Work>
   __device__ void run(const KeySource& source, int begin, int end, const Work& work) {
     load(source, begin, 0);
@@ -94,8 +94,8 @@ class TileLoader {
     return {at, at + TileMemory<kDim>::kUnits};
   }
 
-  /// Those keys of the tile that are in `range`, to place i. Whole rows at a time: a row's units lie
-  /// in consecutive threads.
+  /// Those keys of the tile that are in `range`, to place i. Whole rows at a time: a row's units
+  /// lie in consecutive threads.
   __device__ void load(const KeySource& source, int tile, int i, KeyRange range = {}) const {
     constexpr int kRowUnits = kDim / 8;
     constexpr int kRowsAtOnce = kThreads / kRowUnits;

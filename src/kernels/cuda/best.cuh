@@ -14,8 +14,8 @@ __device__ inline Best better(Best a, Best b) {
   return b.value > a.value || (b.value == a.value && b.id < a.id) ? b : a;
 }
 
-/// The best of a block's, in every thread. `shared` has room for 32, and may be used again after the
-/// block's threads have met.
+/// The best of a block's, in every thread. `shared` has room for 32, and may be used again after
+/// the block's threads have met.
 __device__ inline Best block_best(Best mine, Best* shared) {
 #pragma unroll
   for (int d = 16; d > 0; d /= 2)

@@ -1,5 +1,5 @@
-// Products of many experts' matrices with their own rows of x. How many rows each has is known on the
-// device only, so that a graph of a step holds for any routing.
+// Products of many experts' matrices with their own rows of x. How many rows each has is known on
+// the device only, so that a graph of a step holds for any routing.
 //
 // Few rows for each expert: a block takes 16 rows of a matrix and its expert's rows of x, 16 at a
 // time; reading the weights is what takes time. Many: tiles of 128 x 128 in shared memory, of the
@@ -141,8 +141,8 @@ struct TokenTile {
   int expert, first, end;
 };
 
-/// The tile with number blockIdx.y when every expert's rows are cut into tiles; expert -1 when there
-/// are fewer. All threads call it.
+/// The tile with number blockIdx.y when every expert's rows are cut into tiles; expert -1 when
+/// there are fewer. All threads call it.
 __device__ TokenTile find_tile(const Grouped& p) {
   __shared__ TokenTile found;
   if (threadIdx.x == 0) found = {-1, 0, 0};

@@ -1,5 +1,5 @@
-// Edits of logits and log-probabilities. A block for each row that asks for something: rows are few,
-// and a row of 150,000 logits stays in the L2 cache while it is read again and again.
+// Edits of logits and log-probabilities. A block for each row that asks for something: rows are
+// few, and a row of 150,000 logits stays in the L2 cache while it is read again and again.
 
 #include <cuda_runtime.h>
 
@@ -55,7 +55,8 @@ __device__ double block_sum_of(double mine, double* shared) {
   return mine;
 }
 
-/// The most likely tokens one after the other: each time the best of those that come after the last.
+/// The most likely tokens one after the other: each time the best of those that come after the
+/// last.
 __global__ void __launch_bounds__(kThreads)
     top_kernel(const float* logits, std::int64_t stride, int vocab, const LogprobRow* rows,
                RowLogprobs* out) {

@@ -1,5 +1,5 @@
-// Edits of logits and log-probabilities on a GPU against the plain formulas. Without a GPU every test
-// is skipped.
+// Edits of logits and log-probabilities on a GPU against the plain formulas. Without a GPU every
+// test is skipped.
 
 #include "kernels/logits.h"
 

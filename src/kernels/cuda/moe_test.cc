@@ -1,5 +1,5 @@
-// Mixtures of experts on a GPU against the CPU's routing and plain products. Without a GPU every test
-// is skipped.
+// Mixtures of experts on a GPU against the CPU's routing and plain products. Without a GPU every
+// test is skipped.
 
 #include "kernels/moe.h"
 

@@ -197,8 +197,8 @@ void Products::run(const Product& product) {
     impl_->run(impl_->plan_for(product), product);
     return;
   }
-  // A few tokens at a time, by the kernel whose sums do not depend on how many there are; or without
-  // cuBLASLt, by what is fastest.
+  // A few tokens at a time, by the kernel whose sums do not depend on how many there are; or
+  // without cuBLASLt, by what is fastest.
   const Plan always{.tiles = 2, .shapes = nullptr, .algorithm = std::nullopt};
   for (std::int64_t first = 0; first < product.tokens; first += kSmallTokens) {
     Product part = product;

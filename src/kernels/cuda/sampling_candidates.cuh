@@ -1,5 +1,5 @@
-// A row with filters whose draw is among few tokens, as nearly always: the row is read twice, once to
-// see which tokens may stay and once to take them to shared memory, where the rest is done.
+// A row with filters whose draw is among few tokens, as nearly always: the row is read twice, once
+// to see which tokens may stay and once to take them to shared memory, where the rest is done.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a token weighs in a draw: exp((x - max) / temperature), as a float and as an integer in units
-// of 2^-40. Sums of integers do not depend on the order in which threads add them.
+// What a token weighs in a draw: exp((x - max) / temperature), as a float and as an integer in
+// units of 2^-40. Sums of integers do not depend on the order in which threads add them.
 
 #pragma once
 

@@ -13,8 +13,8 @@ namespace minisgl {
 /// Throws RequestError that names the field for bad values.
 Job open_generate(std::string_view body, const ApiContext& context);
 
-/// {"prompt", "max_tokens", "ignore_eos"}; it takes what /v1/completions takes too. The defaults are
-/// upstream's: greedy and streamed. A stream has events {"text":...}: upstream writes bare text
+/// {"prompt", "max_tokens", "ignore_eos"}; it takes what /v1/completions takes too. The defaults
+/// are upstream's: greedy and streamed. A stream has events {"text":...}: upstream writes bare text
 /// there, which line ends in it would break.
 /// Source: mini-sglang server/api_server.py
 Job open_mini_sglang_generate(const Json& body, const ApiContext& context);

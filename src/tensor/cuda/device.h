@@ -55,8 +55,8 @@ void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes);
 
 /// A stream of the device. Its submit() runs the step at once on the calling thread: what the step
 /// enqueues is the work. A failed launch or copy throws Error where it is noticed, with CUDA's name
-/// of the error. `deterministic`: a row's result of an op does not depend on the other rows, whatever
-/// that costs.
+/// of the error. `deterministic`: a row's result of an op does not depend on the other rows,
+/// whatever that costs.
 std::unique_ptr<Stream> make_stream(Device device, bool deterministic = false);
 
 /// A stream of that device which drops all work; needs no GPU.

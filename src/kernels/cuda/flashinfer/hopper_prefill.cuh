@@ -1,9 +1,9 @@
 // FlashInfer's PrefillWithKVCacheKernel takes its loader, its scheduler and its softmax as template
 // arguments. Those here are ours:
 //
-// PagedLoader    keys and values come by TMA, in boxes of a page or 128 keys, straight from the pool
-// QueueScheduler blocks take tiles from a queue, the heaviest first, while they compute the last one
-// Softmax        -inf for what is not seen, whatever the size of the scores
+// PagedLoader    keys and values come by TMA, in boxes of a page or 128 keys, straight from the
+// pool QueueScheduler blocks take tiles from a queue, the heaviest first, while they compute the
+// last one Softmax        -inf for what is not seen, whatever the size of the scores
 //
 // The names of their members are those that the kernel asks for. Source of the interface:
 // FlashInfer 0.5.3, attention/hopper/{prefill_sm90,mainloop,tile_scheduler,attention_updater}.cuh.
@@ -33,8 +33,8 @@ __device__ inline float power_of_2(float x) {
   return y;
 }
 
-/// The running softmax of the rows that a thread holds. (FlashInfer's own puts -5e4 in place of what
-/// is not seen, which is more than the scores of some models.)
+/// The running softmax of the rows that a thread holds. (FlashInfer's own puts -5e4 in place of
+/// what is not seen, which is more than the scores of some models.)
 template <int kRows>
 class Softmax {
  public:
@@ -127,8 +127,8 @@ struct Traits : TraitsBase<kDim> {
 };
 
 /// Work items are (tile, head) pairs, the heads of a tile one after the other, so that blocks which
-/// work at the same time read the same keys. A block's first item is its own number; the next one is
-/// drawn by the loading warp while the others compute, and handed over in shared memory.
+/// work at the same time read the same keys. A block's first item is its own number; the next one
+/// is drawn by the loading warp while the others compute, and handed over in shared memory.
 template <class Traits>
 struct QueueScheduler {
   struct Params {

@@ -27,8 +27,8 @@ std::int64_t most_tiles(const RaggedShape& shape, std::int64_t rows, std::int64_
 }  // namespace
 
 std::int64_t ragged_plan_ints(const RaggedShape& shape, std::int64_t rows, std::int64_t tokens) {
-  // Three arrays of tiles, one of bytes, two prefix sums, two numbers, each aligned to 4. The second
-  // sum is over the tokens, if sequences are cut, and they are only where tiles are few.
+  // Three arrays of tiles, one of bytes, two prefix sums, two numbers, each aligned to 4. The
+  // second sum is over the tokens, if sequences are cut, and they are only where tiles are few.
   const std::int64_t tiles = most_tiles(shape, rows, tokens);
   const std::int64_t cut = std::max(rows, 128 * (kMostPrefillBlocks / shape.num_kv_heads + 1));
   return 3 * tiles + tiles / 4 + rows + std::min(tokens, cut) + 8 * 4 + 4;

@@ -43,8 +43,8 @@ std::int64_t ragged_workspace_bytes(const RaggedShape& shape, std::int64_t rows)
 /// pages. The device's part is written to `host` (pinned, as long as `device`) and its copy to
 /// `device` enqueued; `host` must stay until that was reached.
 ///
-/// `fixed`: the plan's numbers depend on the number of rows alone, as long as each has one query; so
-/// a graph that was captured with one such plan can follow another, whose array is copied to the
+/// `fixed`: the plan's numbers depend on the number of rows alone, as long as each has one query;
+/// so a graph that was captured with one such plan can follow another, whose array is copied to the
 /// place of the first's.
 /// Errors   Error in FlashInfer's words.
 /// Source   FlashInfer 0.5.3, attention/scheduler.cuh, DecodePlan and PrefillPlan.
@@ -74,7 +74,8 @@ struct RaggedArgs {
 void ragged_attention(const RaggedArgs& args, TensorView workspace, Stream& stream);
 
 /// The same for the rows that `tiles` names (prefill_tiles() of kernels/cuda/attention.h), on
-/// FlashInfer's kernel for Hopper; args.plan is not used. `cache_seqlens` [B] i32: keys of each row.
+/// FlashInfer's kernel for Hopper; args.plan is not used. `cache_seqlens` [B] i32: keys of each
+/// row.
 /// Timing   enqueued. Errors   as above.
 void ragged_prefill(const RaggedArgs& args, TensorView tiles, TensorView cache_seqlens,
                     Stream& stream);
