@@ -39,9 +39,9 @@ def test_sigterm_ends_an_idle_server_at_once(start_server):
 
 
 def test_sigterm_lets_answers_end_and_refuses_new_ones(start_server):
-    server = start_server()
-    stream = open_request(server.port, CHAT, request(40, stream=True))
-    whole = open_request(server.port, CHAT, request(40, stream=False))
+    server = start_server("--drain-timeout", "60")
+    stream = open_request(server.port, CHAT, request(300, stream=True))
+    whole = open_request(server.port, CHAT, request(300, stream=False))
     with contextlib.closing(stream), contextlib.closing(whole):
         received = read_until(stream, b"\n\n")
         wait_until(lambda: health(server.port)["running"] == 2, 10, "starting")
@@ -55,8 +55,8 @@ def test_sigterm_lets_answers_end_and_refuses_new_ones(start_server):
         received += read_all(stream)
         assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         assert b'"finish_reason":"length"' in received
-        assert b'"completion_tokens":40' in read_all(whole)
-        assert server.process.wait(timeout=10) == 0
+        assert b'"completion_tokens":300' in read_all(whole)
+        assert server.process.wait(timeout=20) == 0
 
 
 def test_sigterm_ends_long_answers_with_an_error_after_a_while(start_server):
