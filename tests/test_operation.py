@@ -348,12 +348,16 @@ def test_streams_some_of_which_leave(start_server):
 
 
 @pytest.mark.parametrize(
-    "program", [["bash", "chat.sh"], [sys.executable, "chat.py"], ["node", "chat.mjs"]]
+    ("interpreter", "needed", "name"),
+    [
+        ("bash", "curl", "chat.sh"),
+        (sys.executable, sys.executable, "chat.py"),
+        ("node", "node", "chat.mjs"),
+    ],
 )
-def test_the_examples_work(program, start_server, server):
-    interpreter, name = program
-    if shutil.which(interpreter) is None:
-        pytest.skip(f"{interpreter} is not there")
+def test_the_examples_work(interpreter, needed, name, server):
+    if shutil.which(needed) is None:
+        pytest.skip(f"{needed} is not there")
     done = subprocess.run(
         [interpreter, ROOT / "examples" / name, f"{server.url}/v1"],
         capture_output=True, text=True, timeout=120, check=False,
