@@ -114,6 +114,11 @@ def test_a_context_that_is_too_long(fails, sample_model):
         (["--cache", "lru"], "'lru' is not known; known are naive, radix"),
         (["--attn", "flash"], "flash"),
         (["--simd", "mmx"], "mmx"),
+        (["--kv-cache-dtype", "int4"], "'int4' is not known; known are auto, fp8_e4m3"),
+        (
+            ["--kv-cache-dtype", "fp8_e4m3", "--device", "cpu"],
+            "a KV cache of fp8_e4m3 needs a GPU; on a CPU keys and values are f32, or bf16 with --compute bf16",
+        ),
     ],
 )
 def test_a_bad_flag(fails, sample_model, flags, named):

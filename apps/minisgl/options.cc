@@ -62,6 +62,7 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
   o.overlap = !env_bool("MINISGL_DISABLE_OVERLAP_SCHEDULING", false);
   static constexpr std::string_view kCompute[] = {"exact", "bf16"};
   static constexpr std::string_view kDtypes[] = {"auto", "float32", "float16", "bfloat16"};
+  static constexpr std::string_view kKvCacheDtypes[] = {"auto", "fp8_e4m3"};
   static constexpr std::string_view kGenerationConfigs[] = {"auto", "none"};
   const std::vector<CLI::Option*> options{
       app.add_option("--device", o.device,
@@ -79,6 +80,10 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
                             "Type of weights that are not quantised: float32, float16, bfloat16; "
                             "auto: as in the file"),
              kDtypes),
+      one_of(app.add_option("--kv-cache-dtype", o.kv_cache_dtype,
+                            "Type of keys and values in the cache; auto: as they are computed; "
+                            "fp8_e4m3: half of bf16's memory, on a GPU"),
+             kKvCacheDtypes),
       app.add_flag("--dummy-weight", o.dummy_weights,
                    "Random weights: config.json alone will do, for benchmarks"),
       one_of(app.add_option("--generation-config", o.generation_config,

@@ -28,6 +28,9 @@ struct LlmOptions {
   /// Weights that are not quantised are rounded to "float32", "float16" or "bfloat16"; "auto": as
   /// they are.
   std::string dtype = "auto";
+  /// Keys and values in the cache: "auto", as they are computed; "fp8_e4m3", on a GPU: rounded to
+  /// that, so that twice as many fit.
+  std::string kv_cache_dtype = "auto";
   bool dummy_weights = false;  ///< random weights: a folder with config.json alone will do
   /// "auto": sampling defaults are those of the model's generation_config.json; "none": ours.
   std::string generation_config = "auto";

@@ -71,6 +71,9 @@ struct AttentionShape {
   float softcap = 0;                ///< logits become softcap * tanh(logit / softcap); 0: off
   /// The window of each layer, in place of sliding_window; empty: that one in all layers.
   std::vector<std::int32_t> layer_windows = {};
+  /// Types on a GPU, which kernels are made for: of queries and results, of keys and values.
+  DType activations = DType::kBF16;
+  DType kv_dtype = DType::kBF16;
 
   std::int32_t window_of(std::int64_t layer) const;
   /// Of all layers; 0 if one of them sees everything.

@@ -48,6 +48,8 @@ struct World {
             pages[row * pages_per_row + i / of.page_size] * of.page_size + i % of.page_size);
     if (dtype == DType::kBF16)
       for (const float value : values) narrow.push_back(to_bf16(value));
+    if (dtype == DType::kF8E4M3)
+      for (const float value : values) eights.push_back(to_fp8_e4m3(value));
     batch.page_table = &table;
   }
 
@@ -63,6 +65,7 @@ struct World {
     const DType dtype = exact ? DType::kF32 : kv_dtype;
     auto* k = reinterpret_cast<std::byte*>(values.data());
     if (dtype == DType::kBF16) k = reinterpret_cast<std::byte*>(narrow.data());
+    if (dtype == DType::kF8E4M3) k = reinterpret_cast<std::byte*>(eights.data());
     const std::int64_t layer_bytes = bytes_of(dtype, layer_elements());
     return {.first = {.k = k,
                       .v = k + kNumLayers * layer_bytes,
@@ -84,6 +87,7 @@ struct World {
   DType kv_dtype;
   std::vector<float> values;  // keys of all layers, then values of all layers
   std::vector<BFloat16> narrow;
+  std::vector<Float8E4M3> eights;
   Batch batch;
   std::int64_t skipped_queries = 0;  // the batch's first token has the query of this one
 };

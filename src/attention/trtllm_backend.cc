@@ -52,6 +52,11 @@ void TrtllmBackend::prepare_gpu() {
     check(!windows && (!shape_.layer_windows.empty() || shape_.sliding_window == 0),
           "the attention backend trtllm has no sliding windows on a GPU; use fa");
     check(shape_.softcap == 0, "the attention backend trtllm caps no logits on a GPU; use fa");
+    check(shape_.activations == DType::kBF16 && shape_.kv_dtype == DType::kBF16,
+          "the attention backend trtllm computes in bf16 on a GPU, with keys and values alike, not "
+          "in ",
+          minisgl::name(shape_.activations), " with those of ", minisgl::name(shape_.kv_dtype),
+          "; use fa");
     table_page_size_ = kernels::gpu::xqa_table_page_size(shape_.page_size);
     kernels::gpu::prepare_xqa(
         {shape_.num_heads, shape_.num_kv_heads, shape_.head_dim, table_page_size_}, shape_.device);

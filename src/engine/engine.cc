@@ -69,6 +69,13 @@ DType activation_type(const EngineConfig& config) {
 
 /// Of keys and values.
 DType kv_type(const EngineConfig& config) {
+  if (config.kv_cache_dtype) {
+    check(!config.device.is_cpu(), "a KV cache of ", name(*config.kv_cache_dtype),
+          " needs a GPU; on a CPU keys and values are f32, or bf16 with --compute bf16");
+    check(*config.kv_cache_dtype == DType::kF8E4M3, "a KV cache may be of fp8_e4m3, not of ",
+          name(*config.kv_cache_dtype));
+    return *config.kv_cache_dtype;
+  }
   return config.compute == Compute::kBf16 ? DType::kBF16 : activation_type(config);
 }
 
@@ -167,7 +174,9 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                        .max_rows = max_rows_,
                                        .device = config_.device,
                                        .softcap = static_cast<float>(m.attention_softcap),
-                                       .layer_windows = m.layer_windows});
+                                       .layer_windows = m.layer_windows,
+                                       .activations = activation_type(config_),
+                                       .kv_dtype = kv_type(config_)});
   stream_ = make_stream(config_);
   scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes(), config_.device);
   logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,7 +28,9 @@ struct EngineConfig {
   std::string attention_backend = "auto";
   std::int32_t page_size = 1;  ///< tokens
   std::int32_t num_pages = 0;  ///< 0: from the available memory
-  double memory_ratio = 0.5;   ///< share of the available memory for the KV cache
+  /// Of keys and values, instead of what they are computed in: kF8E4M3, on a GPU.
+  std::optional<DType> kv_cache_dtype = {};
+  double memory_ratio = 0.5;  ///< share of the available memory for the KV cache
   std::int32_t max_running_requests = 256;
   std::int32_t max_seq_len = 0;  ///< 0: as the model was trained
   std::int32_t prefill_budget_tokens = 256;

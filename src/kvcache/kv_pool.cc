@@ -17,8 +17,9 @@ const KvPoolConfig& checked(const KvPoolConfig& config) {
   positive(config.head_dim, "head_dim");
   positive(config.num_pages, "num_pages");
   positive(config.page_size, "page_size");
-  check(config.dtype == DType::kF32 || config.dtype == DType::kF16 || config.dtype == DType::kBF16,
-        "KV pool: dtype is ", name(config.dtype), "; it must be f32, f16 or bf16");
+  check(config.dtype == DType::kF32 || config.dtype == DType::kF16 ||
+            config.dtype == DType::kBF16 || config.dtype == DType::kF8E4M3,
+        "KV pool: dtype is ", name(config.dtype), "; it must be f32, f16, bf16 or fp8_e4m3");
   const std::int64_t slots = (std::int64_t{config.num_pages} + 1) * config.page_size;
   check(slots <= std::numeric_limits<TokenLoc>::max(), "KV pool: ", config.num_pages, " pages of ",
         config.page_size, " tokens are more than 2^31 - 1 locations; choose fewer pages");

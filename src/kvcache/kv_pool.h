@@ -16,7 +16,7 @@ struct KvPoolConfig {
   std::int32_t head_dim = 0;
   std::int32_t num_pages = 0;  ///< pages that requests may hold; the dummy page comes on top
   std::int32_t page_size = 1;  ///< tokens
-  DType dtype = DType::kF32;   ///< f32, f16 or bf16
+  DType dtype = DType::kF32;   ///< f32, f16, bf16 or fp8_e4m3
   Device device = kCpu;
 };
 

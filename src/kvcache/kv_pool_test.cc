@@ -64,7 +64,8 @@ TEST(KvPoolTest, RefusesSizesThatMakeNoSenseAndNamesThem) {
   EXPECT_NE(message(config).find("num_pages is 0; it must be at least 1"), std::string::npos);
   config = kSmall;
   config.dtype = DType::kI8;
-  EXPECT_NE(message(config).find("dtype is i8; it must be f32, f16 or bf16"), std::string::npos);
+  EXPECT_NE(message(config).find("dtype is i8; it must be f32, f16, bf16 or fp8_e4m3"),
+            std::string::npos);
   config = kSmall;
   config.num_pages = 1 << 30;
   EXPECT_NE(message(config).find("more than 2^31 - 1 locations"), std::string::npos);

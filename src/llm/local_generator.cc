@@ -50,6 +50,13 @@ LlmOptions with_device_defaults(LlmOptions options) {
   return options;
 }
 
+/// "auto" is none.
+std::optional<DType> kv_cache_dtype_named(const std::string& name) {
+  if (name == "fp8_e4m3") return DType::kF8E4M3;
+  if (name == "auto") return std::nullopt;
+  throw Error("KV cache dtype \"" + name + "\" is not known; there are auto, fp8_e4m3");
+}
+
 EngineConfig engine_config(const LlmOptions& options) {
   return {.device = device_of(options),
           .num_threads = options.num_threads > 0 ? options.num_threads : available_processors(),
@@ -57,6 +64,7 @@ EngineConfig engine_config(const LlmOptions& options) {
           .attention_backend = options.attention_backend,
           .page_size = options.page_size,
           .num_pages = options.num_pages,
+          .kv_cache_dtype = kv_cache_dtype_named(options.kv_cache_dtype),
           .memory_ratio = options.memory_ratio,
           .max_running_requests = options.max_running_requests,
           .max_seq_len = options.max_seq_len,
@@ -149,11 +157,12 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
               config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()),
               engine->attention_backend());
   log::info(
-      "KV cache: {} pages of {} {} = {} tokens, up to {:.2f} GiB, taken as it fills; context {} "
-      "tokens, {} requests at once",
+      "KV cache: {} pages of {} {} = {} tokens of {}, up to {:.2f} GiB, taken as it fills; context "
+      "{} tokens, {} requests at once",
       limits.num_pages, limits.page_size, limits.page_size == 1 ? "token" : "tokens",
-      static_cast<std::int64_t>(limits.num_pages) * limits.page_size, gib(engine->kv_pool_bytes()),
-      limits.max_seq_len, limits.max_rows);
+      static_cast<std::int64_t>(limits.num_pages) * limits.page_size,
+      name(engine->kv().first.dtype), gib(engine->kv_pool_bytes()), limits.max_seq_len,
+      limits.max_rows);
   return engine;
 }
 

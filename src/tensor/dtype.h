@@ -15,6 +15,7 @@ enum class DType : std::uint8_t {
   kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,
   kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
   kIQ4_NL, kIQ4_XS,
+  kF8E4M3,
 };
 // clang-format on
 
@@ -48,6 +49,7 @@ constexpr DTypeInfo info(DType type) {
     case DType::kQ6_K: return {"Q6_K", 256, 210};
     case DType::kIQ4_NL: return {"IQ4_NL", 32, 18};
     case DType::kIQ4_XS: return {"IQ4_XS", 256, 136};
+    case DType::kF8E4M3: return {"fp8_e4m3", 1, 1};
   }
   return {"?", 1, 1};
 }
@@ -61,14 +63,17 @@ constexpr std::int64_t bytes_of(DType type, std::int64_t count) {
 }
 
 // clang-format off
-/// IEEE 754 half and bfloat16 bit patterns; conversion in tensor/half.h.
+/// IEEE 754 half and bfloat16 bit patterns, and those of 8 bits with 4 for the exponent; conversion
+/// in tensor/half.h.
 struct Half { std::uint16_t bits; };
 struct BFloat16 { std::uint16_t bits; };
+struct Float8E4M3 { std::uint8_t bits; };
 
 template <class T> struct DTypeOf;
 template <> struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
 template <> struct DTypeOf<Half> { static constexpr DType value = DType::kF16; };
 template <> struct DTypeOf<BFloat16> { static constexpr DType value = DType::kBF16; };
+template <> struct DTypeOf<Float8E4M3> { static constexpr DType value = DType::kF8E4M3; };
 template <> struct DTypeOf<std::int8_t> { static constexpr DType value = DType::kI8; };
 template <> struct DTypeOf<std::int32_t> { static constexpr DType value = DType::kI32; };
 template <> struct DTypeOf<std::int64_t> { static constexpr DType value = DType::kI64; };

@@ -102,5 +102,30 @@ TEST(HalfTest, RoundsToNearestEven) {
   EXPECT_TRUE(std::isnan(to_f32(to_bf16(std::numeric_limits<float>::quiet_NaN()))));
 }
 
+TEST(HalfTest, Fp8SurvivesTheWayThroughF32AndTakesTheNearestNumber) {
+  for (std::uint32_t bits = 0; bits < 0x100; ++bits) {
+    const Float8E4M3 code{static_cast<std::uint8_t>(bits)};
+    const float wide = to_f32(code);
+    if ((bits & 0x7F) == 0x7F) {
+      EXPECT_TRUE(std::isnan(wide)) << bits;
+      EXPECT_EQ(to_fp8_e4m3(wide).bits & 0x7F, 0x7F);
+      continue;
+    }
+    EXPECT_EQ(to_fp8_e4m3(wide).bits, bits) << wide;
+    if ((bits & 0x7F) >= 0x7E) continue;
+    // Between two neighbours: the nearer one, and of two as near the even one.
+    const float next = to_f32(Float8E4M3{static_cast<std::uint8_t>(bits + 1)});
+    const float middle = (wide + next) / 2;
+    EXPECT_EQ(to_fp8_e4m3(middle).bits, bits % 2 == 0 ? bits : bits + 1) << middle;
+    EXPECT_EQ(to_fp8_e4m3(std::nextafter(middle, wide)).bits, bits) << middle;
+    EXPECT_EQ(to_fp8_e4m3(std::nextafter(middle, next)).bits, bits + 1) << middle;
+  }
+  EXPECT_EQ(to_f32(Float8E4M3{0x38}), 1.0F);
+  EXPECT_EQ(to_f32(Float8E4M3{0x01}), 0x1p-9F);
+  EXPECT_EQ(to_f32(Float8E4M3{0x7E}), 448.0F);
+  EXPECT_EQ(to_fp8_e4m3(1e9F).bits, 0x7E) << "numbers beyond the range become the largest";
+  EXPECT_EQ(to_fp8_e4m3(-std::numeric_limits<float>::infinity()).bits, 0xFE);
+}
+
 }  // namespace
 }  // namespace minisgl

@@ -30,6 +30,7 @@ struct RunConfig {
   std::string attention = "auto";
   Compute compute = Compute::kExact;
   std::optional<DType> dtype = std::nullopt;  ///< of weights, see LoadOptions
+  std::optional<DType> kv_cache_dtype = std::nullopt;
   bool overlap = true;
   std::vector<TokenId> eos_ids = {};
   std::int32_t max_seq_len = 0;  ///< 0: the model's
@@ -70,6 +71,7 @@ class ScheduledRun {
     engine.attention_backend = config.attention;
     engine.page_size = config.page_size;
     engine.num_pages = config.num_pages;
+    engine.kv_cache_dtype = config.kv_cache_dtype;
     engine.max_running_requests = config.max_running;
     engine.prefill_budget_tokens = config.prefill_budget;
     engine.max_seq_len = config.max_seq_len;

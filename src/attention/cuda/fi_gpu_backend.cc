@@ -37,6 +37,10 @@ FiGpuBackend::FiGpuBackend(const AttentionShape& shape)
   check(!windows && (!shape.layer_windows.empty() || shape.sliding_window == 0),
         "the attention backend fi has no sliding windows on a GPU; use fa");
   check(shape.softcap == 0, "the attention backend fi caps no logits on a GPU; use fa");
+  check(shape.activations == DType::kBF16 && shape.kv_dtype == DType::kBF16,
+        "the attention backend fi computes in bf16 on a GPU, with keys and values alike, not in ",
+        minisgl::name(shape.activations), " with those of ", minisgl::name(shape.kv_dtype),
+        "; use fa");
   pool_ = std::make_shared<ArgumentPool>(block_capacity(shape), shape.device);
 }
 

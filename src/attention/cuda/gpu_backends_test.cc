@@ -76,10 +76,10 @@ class Writer final : public CaptureWriter {
 class GpuWorld {
  public:
   GpuWorld(const AttentionShape& shape, Stream& stream)
-      : world(shape, DType::kBF16), stream_(stream) {
+      : world(shape, shape.kv_dtype), stream_(stream) {
     const KvCacheView kv = world.kv();
-    const std::int64_t elements = 2 * kv.layer_bytes * World::kNumLayers / 2;
-    pool_ = copy_to(TensorView(kv.first.k, {elements}, DType::kBF16), kGpu, stream);
+    const std::int64_t bytes = 2 * kv.layer_bytes * World::kNumLayers;
+    pool_ = copy_to(TensorView(kv.first.k, {bytes}, DType::kU8), kGpu, stream);
   }
 
   KvCacheView kv() {
@@ -215,12 +215,17 @@ TEST_F(GpuBackendsTest, AReplayedGraphGivesTheBitsOfEagerSteps) {
   constexpr std::int32_t kBatch = 4;
   struct Kind {
     std::int32_t page_size, group;
+    DType kv_dtype = DType::kBF16;
   };
-  for (const Kind kind : {Kind{16, 2}, Kind{16, 5}, Kind{32, 3}, Kind{64, 8}}) {
-    for (const std::string& name : names(kind.page_size)) {
+  for (const Kind kind :
+       {Kind{16, 2}, Kind{16, 5}, Kind{32, 3}, Kind{64, 8}, Kind{64, 4, DType::kF8E4M3}}) {
+    for (const std::string& name :
+         kind.kv_dtype == DType::kBF16 ? names(kind.page_size) : std::vector<std::string>{"fa"}) {
       SCOPED_TRACE(name + ", pages of " + std::to_string(kind.page_size) + ", group " +
                    std::to_string(kind.group));
-      GpuWorld gpu(gpu_shape(kind.page_size, 128, 2, kind.group), *stream_);
+      AttentionShape shape = gpu_shape(kind.page_size, 128, 2, kind.group);
+      shape.kv_dtype = kind.kv_dtype;
+      GpuWorld gpu(shape, *stream_);
       const auto backend = make_attention_backend(name, gpu.world.shape);
       backend->init_capture_graph(std::vector<std::int32_t>{kBatch}, kLongest);
       const AttentionMetadata& fixed = backend->prepare_for_capture(kBatch, *stream_);
@@ -259,6 +264,38 @@ TEST_F(GpuBackendsTest, AReplayedGraphGivesTheBitsOfEagerSteps) {
       cudaGraphDestroy(graph);
     }
   }
+}
+
+TEST_F(GpuBackendsTest, AnFp8CacheIsReadAsThePlainOneReadsIt) {
+  Random random(11);
+  for (int round = 0; round < 12; ++round) {
+    constexpr std::int32_t kPages[] = {1, 16, 64, 256};
+    AttentionShape shape = gpu_shape(kPages[round % 4], round % 3 == 0 ? 64 : 128, 2,
+                                     static_cast<std::int32_t>(random.between(1, 8)));
+    shape.kv_dtype = DType::kF8E4M3;
+    GpuWorld gpu(shape, *stream_);
+    const auto plain = make_attention_backend("ref", shape);
+    const auto fa = make_attention_backend("fa", shape);
+    for (int trial = 0; trial < 20; ++trial) {
+      fill_batch(gpu.world, random);
+      gpu.draw_queries(static_cast<std::uint64_t>(trial));
+      SCOPED_TRACE("round " + std::to_string(round) + ", trial " + std::to_string(trial));
+      expect_near(gpu.attend(*fa, trial % 2), gpu.attend(*plain, trial % 2), 0.012);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(GpuBackendsTest, AnFp8CacheIsRefusedByBackendsThatCannotReadIt) {
+  AttentionShape shape = gpu_shape(16, 128, 2, 2);
+  shape.kv_dtype = DType::kF8E4M3;
+  if (kernels::gpu::ragged_attention_built())
+    EXPECT_THAT(error_of([&] { make_attention_backend("fa,fi", shape); }),
+                testing::HasSubstr("fi computes in bf16 on a GPU, with keys and values alike, not "
+                                   "in bf16 with those of fp8_e4m3; use fa"));
+  if (kernels::gpu::xqa_built())
+    EXPECT_THAT(error_of([&] { make_attention_backend("trtllm", shape); }),
+                testing::HasSubstr("in bf16 with those of fp8_e4m3; use fa"));
 }
 
 TEST_F(GpuBackendsTest, WhatFiCannotDoIsRefusedWithWhatToUseInstead) {

@@ -17,7 +17,8 @@ constexpr std::int64_t kFewestTokens = 16;
 }  // namespace
 
 bool has_prefill_tiles(const AttentionShape& shape) {
-  return shape.softcap == 0 &&
+  return shape.softcap == 0 && shape.activations == DType::kBF16 &&
+         shape.kv_dtype == DType::kBF16 &&
          kernels::gpu::takes_prefill_tiles(shape.device, shape.head_dim, shape.page_size);
 }
 

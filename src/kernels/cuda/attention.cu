@@ -17,7 +17,7 @@ namespace minisgl::kernels::gpu {
 namespace {
 
 /// Grid: (blocks of 64 rows, KV heads, sequences); the blocks that see most come first.
-template <int kDim>
+template <int kDim, class T, class KV>
 __global__ void __launch_bounds__(kThreads) extend_kernel(AttentionArgs args) {
   extern __shared__ __align__(128) unsigned char shared[];
   let_next_start();
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) extend_kernel(AttentionArgs args) {
 
   const int row = first_row + 16 * warp + lane / 4;  // and row + 8
   const auto place = [&](int r, const void* base, std::int64_t stride, std::int64_t head_stride) {
-    const auto* at = static_cast<const Bf16*>(base);
+    const auto* at = static_cast<const T*>(base);
     return r < num_rows ? at + (first_token + r / args.group) * stride +
                               (kv_head * args.group + r % args.group) * head_stride
                         : nullptr;
@@ -45,33 +45,33 @@ __global__ void __launch_bounds__(kThreads) extend_kernel(AttentionArgs args) {
     const int end = before + min(r, num_rows - 1) / args.group + 1;
     return Visible{args.window == 0 ? 0 : max(0, end - args.window), end};
   };
-  WarpRows<kDim, kTile> rows;
+  WarpRows<kDim, kTile, T> rows;
   rows.load_queries(place(row, args.q, args.q_stride, args.q_head_stride),
                     place(row + 8, args.q, args.q_stride, args.q_head_stride), lane);
   const int end_key = visible(first_row + 63).end;
   const int begin_key = visible(first_row).begin;
   const Visible low = visible(row);
   const Visible high = visible(row + 8);
-  TileLoader<kDim>(args, shared)
+  TileLoader<kDim, T, KV>(args, shared)
       .run({seq, kv_head, end_key}, begin_key / kTile, (end_key + kTile - 1) / kTile,
            [&](const TileMemory<kDim>& tile, int first) {
              rows.add(tile, 0, first, low, high, args, lane);
            });
   const auto output = [&](int r) {
-    return const_cast<Bf16*>(place(r, args.out, args.out_stride, args.out_head_stride));
+    return const_cast<T*>(place(r, args.out, args.out_stride, args.out_head_stride));
   };
   rows.write_output(output(row), output(row + 8), lane);
 }
 
-template <int kDim>
+template <int kDim, class T, class KV>
 void run_extend(const AttentionArgs& job, std::int64_t max_queries, cuda::CudaStream& stream) {
-  constexpr int kShared = shared_bytes<kDim>();
+  constexpr int kShared = shared_bytes<kDim, T, KV>();
   static const cudaError_t allowed = cudaFuncSetAttribute(
-      extend_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+      extend_kernel<kDim, T, KV>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   cuda::check_cuda(allowed, "asking for ", kShared, " bytes of shared memory");
   const dim3 grid(blocks_for(max_queries * job.group, 64), static_cast<unsigned>(job.kv_heads),
                   static_cast<unsigned>(job.num_seqs));
-  launch("paged_attention (extend)", extend_kernel<kDim>, {grid, kThreads, kShared},
+  launch("paged_attention (extend)", extend_kernel<kDim, T, KV>, {grid, kThreads, kShared},
          stream.handle(), job);
 }
 
@@ -113,20 +113,18 @@ AttentionArgs without_first(AttentionArgs job, int first) {
 
 bool is_fast(const PagedAttentionArgs& args) {
   const std::int64_t group = args.q.dim(1) / args.kv.num_heads;
-  return args.q.dtype == DType::kBF16 && args.kv.dtype == DType::kBF16 &&
+  return has_fast_types({args.q.dtype, args.kv.dtype}) &&
          (args.kv.head_dim == 64 || args.kv.head_dim == 128) && group <= 16;
 }
 
 }  // namespace
 
 AttentionArgs attention_args(const PagedAttentionArgs& args) {
-  check_float(args.q, "q");
+  check_attention_types(args.q.dtype, args.kv.dtype);
   check_tensor(args.q, {-1, -1, args.kv.head_dim}, args.q.dtype, "q");
   check_tensor(args.out, args.q.shape, args.q.dtype, "out");
   check(args.kv.num_heads > 0 && args.q.dim(1) % args.kv.num_heads == 0, "q has ", args.q.dim(1),
         " heads, which is no multiple of the ", args.kv.num_heads, " KV heads");
-  check(args.kv.dtype == DType::kBF16 || args.kv.dtype == DType::kF32,
-        "keys and values on a GPU must be bf16 or f32, not ", name(args.kv.dtype));
   check(args.scale > 0, "attention needs a positive scale, not ", args.scale);
   check(args.kv.head_dim % 8 == 0 && args.kv.head_dim <= 256,
         "head_dim must be a multiple of 8 up to 256, not ", args.kv.head_dim);
@@ -183,23 +181,31 @@ void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Strea
     check_tensor(args.prefill_tiles, {-1, 2}, DType::kI32, "prefill_tiles");
     check(args.window_tokens == 0 && args.softcap == 0,
           "prefill_tiles are for attention without a window and without a cap");
+    check(args.q.dtype == DType::kBF16 && args.kv.dtype == DType::kBF16,
+          "prefill_tiles are for bf16");
   }
   if (stream.dry() || args.q.dim(0) == 0) return;
   cuda::CudaStream& gpu = as_cuda(stream);
+  const AttentionTypes types{args.q.dtype, args.kv.dtype};
   const int num_decode = args.max_seqlen_q == 1 ? job.num_seqs : args.num_decode;
   if (num_decode > 0) {
     AttentionArgs decode = job;
     decode.num_seqs = num_decode;
-    run_decode(decode, args.max_seqlen_k, workspace, gpu);
+    run_decode(decode, types, args.max_seqlen_k, workspace, gpu);
   }
   if (num_decode == job.num_seqs) return;
   if (in_tiles) {
     run_prefill(job, /*page_offsets=*/nullptr, args.prefill_tiles, args.q, args.kv, gpu);
-  } else if (job.head_dim == 64) {
-    run_extend<64>(without_first(job, num_decode), args.max_seqlen_q, gpu);
-  } else {
-    run_extend<128>(without_first(job, num_decode), args.max_seqlen_q, gpu);
+    return;
   }
+  const AttentionArgs extend = without_first(job, num_decode);
+  visit_fast_types(types, [&]<class T, class KV>() {
+    if (job.head_dim == 64) {
+      run_extend<64, T, KV>(extend, args.max_seqlen_q, gpu);
+    } else {
+      run_extend<128, T, KV>(extend, args.max_seqlen_q, gpu);
+    }
+  });
 }
 
 void ragged_prefill(const RaggedArgs& args, TensorView tiles, TensorView cache_seqlens,

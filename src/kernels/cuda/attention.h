@@ -9,12 +9,13 @@
 
 namespace minisgl::kernels::gpu {
 
-/// paged_attention() with q and out bf16. Lengths and pages are read on the device: nothing but
-/// the shapes, max_seqlen_q and max_seqlen_k is part of a captured graph. Rows of one query each
-/// (the first num_decode, or all if max_seqlen_q is 1) share long contexts out over blocks. The
-/// others run on FlashInfer's kernel for Hopper if there are prefill_tiles, else on one of ours;
-/// where heads are not of 64 or 128 numbers, more than 16 query heads share a KV head or keys and
-/// values are not bf16, the plain kernel runs.
+/// paged_attention() with q and out bf16 or f16, keys and values alike or fp8 (e4m3). Lengths and
+/// pages are read on the device: nothing but the shapes, max_seqlen_q and max_seqlen_k is part of
+/// a captured graph. Rows of one query each (the first num_decode, or all if max_seqlen_q is 1)
+/// share long contexts out over blocks. The others run on FlashInfer's kernel for Hopper if there
+/// are prefill_tiles, which are for bf16 alone, else on one of ours; where heads are not of 64 or
+/// 128 numbers, more than 16 query heads share a KV head or types are others, the plain kernel
+/// runs.
 ///
 /// Keys that a query does not see are not added, but must be finite.
 /// Timing   enqueued; temporary memory from `workspace` (paged_attention_workspace_bytes).
@@ -43,7 +44,8 @@ std::int64_t prefill_tiles(std::span<const PrefillRow> rows, std::int32_t first,
 std::int64_t max_prefill_tiles(std::int64_t rows, std::int64_t tokens, std::int32_t head_dim);
 
 /// The same function from the plainest code, for any shape with head_dim up to 256: one query head
-/// after the other, one key after the other, f32. q, out, keys and values are bf16 or f32.
+/// after the other, one key after the other, f32. q and out are f32, bf16 or f16; keys and values
+/// fp8, or f32 or bf16 (f16, if q is).
 void paged_attention_plain(const PagedAttentionArgs& args, Stream& stream);
 
 }  // namespace minisgl::kernels::gpu

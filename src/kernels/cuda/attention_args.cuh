@@ -30,13 +30,25 @@ struct AttentionArgs {
   }
 };
 
+/// Of q and out, and of keys and values.
+struct AttentionTypes {
+  DType activations, kv;
+};
+
+/// Whether there are kernels on tensor cores for them: bf16 or f16, with keys and values alike or
+/// fp8.
+constexpr bool has_fast_types(AttentionTypes types) {
+  return (types.activations == DType::kBF16 || types.activations == DType::kF16) &&
+         (types.kv == types.activations || types.kv == DType::kF8E4M3);
+}
+
 /// Checks them; throws Error that says what was expected.
 AttentionArgs attention_args(const PagedAttentionArgs& args);
 
-/// One query for each sequence, of up to `max_keys` keys; bf16, heads of 64 or 128, groups up to
-/// 16.
-void run_decode(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
-                cuda::CudaStream& stream);
+/// One query for each sequence, of up to `max_keys` keys; has_fast_types(), heads of 64 or 128,
+/// groups up to 16.
+void run_decode(const AttentionArgs& job, AttentionTypes types, std::int64_t max_keys,
+                TensorView workspace, cuda::CudaStream& stream);
 /// Bytes of workspace, whatever the number of sequences.
 std::int64_t decode_workspace_bytes(std::int32_t kv_heads, std::int32_t group,
                                     std::int32_t head_dim);

@@ -135,19 +135,20 @@ struct Merged {
   }
 };
 
+template <class T>
 __device__ void store(const AttentionArgs& args, int seq, int row, int column,
                       const Merged& merged) {
-  auto* out = static_cast<Bf16*>(args.out) + seq * args.out_stride +
+  auto* out = static_cast<T*>(args.out) + seq * args.out_stride +
               (blockIdx.y * args.group + row) * args.out_head_stride + column;
   const float inverse = 1.0F / merged.sum;
   *reinterpret_cast<uint2*>(out) =
-      make_uint2(packed(merged.values.x * inverse, merged.values.y * inverse),
-                 packed(merged.values.z * inverse, merged.values.w * inverse));
+      make_uint2(packed<T>(merged.values.x * inverse, merged.values.y * inverse),
+                 packed<T>(merged.values.z * inverse, merged.values.w * inverse));
 }
 
 /// Adds up the parts of a sequence that blocks [first, last] left. `scratch` has a Merged for each
 /// thread.
-template <int kDim>
+template <int kDim, class T>
 __device__ void merge_parts(const AttentionArgs& args, const Exchange<kDim>& exchange, int seq,
                             int first, int last, Merged* scratch) {
   constexpr int kAtOnce = 8;
@@ -176,7 +177,7 @@ __device__ void merge_parts(const AttentionArgs& args, const Exchange<kDim>& exc
       for (int j = 0; j < kAtOnce; ++j) merged.add(maxima[j], sums[j], values[j]);
     }
     if (slices == 1) {
-      store(args, seq, row, column, merged);
+      store<T>(args, seq, row, column, merged);
       continue;
     }
     scratch[threadIdx.x] = merged;
@@ -189,8 +190,8 @@ __device__ void merge_parts(const AttentionArgs& args, const Exchange<kDim>& exc
     const Merged& other = scratch[static_cast<int>(threadIdx.x) + s * columns];
     merged.add(other.max, other.sum, other.values);
   }
-  store(args, seq, static_cast<int>(threadIdx.x) * 4 / kDim,
-        static_cast<int>(threadIdx.x) * 4 % kDim, merged);
+  store<T>(args, seq, static_cast<int>(threadIdx.x) * 4 / kDim,
+           static_cast<int>(threadIdx.x) * 4 % kDim, merged);
 }
 
 /// What the four warps of a block have of a sequence, in shared memory.
@@ -203,7 +204,7 @@ struct WarpParts {
 
 /// Puts the warps' parts together, and the blocks' if this one is the last of them. All threads
 /// call it.
-template <int kDim>
+template <int kDim, class T>
 __device__ void finish_sequence(const AttentionArgs& args, const Exchange<kDim>& exchange,
                                 const Piece& piece, const Span& span,
                                 const WarpParts<kDim>& parts) {
@@ -220,7 +221,7 @@ __device__ void finish_sequence(const AttentionArgs& args, const Exchange<kDim>&
           parts.maxima[w][row], parts.sums[w][row],
           *reinterpret_cast<const float4*>(parts.values + (w * args.group + row) * kDim + column));
     if (whole) {
-      store(args, seq, row, column, merged);
+      store<T>(args, seq, row, column, merged);
       continue;
     }
     *reinterpret_cast<float4*>(mine[row].values + column) = merged.values;
@@ -245,21 +246,21 @@ __device__ void finish_sequence(const AttentionArgs& args, const Exchange<kDim>&
   }
   __syncthreads();
   if (is_last == 0) return;
-  merge_parts<kDim>(args, exchange, seq, first, last, reinterpret_cast<Merged*>(parts.values));
+  merge_parts<kDim, T>(args, exchange, seq, first, last, reinterpret_cast<Merged*>(parts.values));
 }
 
 /// Shared memory: kStages tiles, then the warps' parts.
-template <int kDim>
+template <int kDim, class T, class KV>
 constexpr int decode_shared_bytes(int group) {
   // merge_parts() uses the parts' memory as well.
   constexpr int kMerged = kThreads * static_cast<int>(sizeof(Merged));
   const int parts = kWarps * group * kDim * 4;
-  return shared_bytes<kDim>() + (parts > kMerged ? parts : kMerged);
+  return shared_bytes<kDim, T, KV>() + (parts > kMerged ? parts : kMerged);
 }
 
 /// Grid: (at least as many blocks as have a piece of the line, KV heads). `early`: keys other than
 /// the last were there before the kernels that run now began.
-template <int kDim>
+template <int kDim, class T, class KV>
 __global__ void __launch_bounds__(kThreads, 3)
     decode_kernel(AttentionArgs args, Exchange<kDim> exchange, int whole, bool early) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -270,9 +271,10 @@ __global__ void __launch_bounds__(kThreads, 3)
   if (piece.begin >= piece.end) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const WarpParts<kDim> parts{reinterpret_cast<float*>(shared + shared_bytes<kDim>()), maxima,
-                              sums};
-  const TileLoader<kDim> loader(args, shared);
+  const WarpParts<kDim> parts{reinterpret_cast<float*>(shared + shared_bytes<kDim, T, KV>()),
+                              maxima, sums};
+  using Loader = TileLoader<kDim, T, KV>;
+  const Loader loader(args, shared);
   const auto kv_head = static_cast<int>(blockIdx.y);
   const auto source = [kv_head](const Span& span) {
     return KeySource{span.seq, kv_head, span.end_key};
@@ -286,16 +288,16 @@ __global__ void __launch_bounds__(kThreads, 3)
     if ((coming.tile_at(piece.begin) + 1) * kTile > known)
       loader.load(source(coming), coming.tile_at(piece.begin), 0, {known, INT_MAX});
   }
-  TileLoader<kDim>::commit();
+  Loader::commit();
 
   Span span = piece.first;
   int at = piece.begin;
   while (at < piece.end) {
-    const auto* q = static_cast<const Bf16*>(args.q) + span.seq * args.q_stride;
+    const auto* q = static_cast<const T*>(args.q) + span.seq * args.q_stride;
     const auto row_of = [&](int row) {
       return row < args.group ? q + (kv_head * args.group + row) * args.q_head_stride : nullptr;
     };
-    WarpRows<kDim, 16> rows;
+    WarpRows<kDim, 16, T> rows;
     rows.load_queries(row_of(lane / 4), row_of(lane / 4 + 8), lane);
     const Visible visible{span.first_key, span.end_key};
     const int end = min(span.end, piece.end);
@@ -303,19 +305,19 @@ __global__ void __launch_bounds__(kThreads, 3)
       if (at + 1 < piece.end) {
         if (at + 1 == coming.end) coming = span_of(args, coming.seq + 1, coming.end);
         loader.load(source(coming), coming.tile_at(at + 1), at + 1 - piece.begin);
-        TileLoader<kDim>::commit();
-        TileLoader<kDim>::template await<1>();
+        Loader::commit();
+        Loader::template await<1>();
       } else {
-        TileLoader<kDim>::template await<0>();
+        Loader::template await<0>();
       }
       __syncthreads();
-      rows.add(loader.place(at - piece.begin), 16 * warp, span.tile_at(at) * kTile + 16 * warp,
+      rows.add(loader.ready(at - piece.begin), 16 * warp, span.tile_at(at) * kTile + 16 * warp,
                visible, visible, args, lane);
       __syncthreads();
     }
     rows.write(parts.values + warp * args.group * kDim, maxima[warp], sums[warp], args.group, lane);
     __syncthreads();
-    finish_sequence<kDim>(args, exchange, piece, span, parts);
+    finish_sequence<kDim, T>(args, exchange, piece, span, parts);
     if (at < piece.end) {
       span = span_of(args, span.seq + 1, span.end);
       __syncthreads();  // the parts have been read
@@ -332,19 +334,21 @@ class DecodeState {
   int* tickets() const { return reinterpret_cast<int*>(tickets_.data()); }
 
   /// Blocks of this kernel that run at once.
-  template <int kDim>
+  template <int kDim, class T, class KV>
   int blocks(int group, const cuda::CudaStream& stream) {
-    int& known = blocks_[kDim == 64 ? 0 : 1][group];
+    constexpr int kKind =
+        (kDim == 64 ? 0 : 1) + (std::is_same_v<T, Bf16> ? 0 : 2) + (std::is_same_v<T, KV> ? 0 : 4);
+    int& known = blocks_[kKind][group];
     if (known == 0) {
-      const int shared = decode_shared_bytes<kDim>(group);
-      cuda::check_cuda(
-          cudaFuncSetAttribute(decode_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               decode_shared_bytes<kDim>(16)),
-          "asking for ", shared, " bytes of shared memory");
+      const auto kernel = decode_kernel<kDim, T, KV>;
+      const int shared = decode_shared_bytes<kDim, T, KV>(group);
+      cuda::check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            decode_shared_bytes<kDim, T, KV>(16)),
+                       "asking for ", shared, " bytes of shared memory");
       int each = 0;
-      cuda::check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, decode_kernel<kDim>,
-                                                                     kThreads, shared),
-                       "asking how many blocks run at once");
+      cuda::check_cuda(
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kThreads, shared),
+          "asking how many blocks run at once");
       known = std::clamp(each * stream.num_multiprocessors(), 1, kMaxBlocks);
     }
     return known;
@@ -352,26 +356,26 @@ class DecodeState {
 
  private:
   Buffer tickets_;
-  int blocks_[2][17] = {};
+  int blocks_[8][17] = {};
 };
 
-template <int kDim>
+template <int kDim, class T, class KV>
 void run(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
          cuda::CudaStream& stream) {
   const std::int64_t pairs = std::int64_t{job.num_seqs} * job.kv_heads;
   check(pairs <= DecodeState::kCount, "attention to ", job.num_seqs,
         " sequences is too much at once");
   auto& state = stream.state<DecodeState>();
-  const int whole = std::max(1, state.blocks<kDim>(job.group, stream) / job.kv_heads);
+  const int whole = std::max(1, state.blocks<kDim, T, KV>(job.group, stream) / job.kv_heads);
   // How the line is cut does not depend on the number of blocks that are launched, so a graph,
   // whose max_keys is the largest there may be, gives the bits of an eager step.
   const std::int64_t tiles = job.num_seqs * (ceil_div<std::int64_t>(max_keys, kTile) + 1);
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(whole, tiles));
   const Exchange<kDim> exchange{reinterpret_cast<Partial<kDim>*>(workspace.data), state.tickets(),
                                 job.group};
-  launch("paged_attention (decode)", decode_kernel<kDim>,
+  launch("paged_attention (decode)", decode_kernel<kDim, T, KV>,
          {dim3(blocks, static_cast<unsigned>(job.kv_heads)), kThreads,
-          static_cast<std::size_t>(decode_shared_bytes<kDim>(job.group))},
+          static_cast<std::size_t>(decode_shared_bytes<kDim, T, KV>(job.group))},
          stream.handle(), job, exchange, whole, stream.capturing());
 }
 
@@ -382,13 +386,15 @@ std::int64_t decode_workspace_bytes(std::int32_t kv_heads, std::int32_t group,
   return std::int64_t{std::max(kMaxBlocks, kv_heads)} * 2 * group * (head_dim + 4) * 4;
 }
 
-void run_decode(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
-                cuda::CudaStream& stream) {
-  if (job.head_dim == 64) {
-    run<64>(job, max_keys, workspace, stream);
-  } else {
-    run<128>(job, max_keys, workspace, stream);
-  }
+void run_decode(const AttentionArgs& job, AttentionTypes types, std::int64_t max_keys,
+                TensorView workspace, cuda::CudaStream& stream) {
+  visit_fast_types(types, [&]<class T, class KV>() {
+    if (job.head_dim == 64) {
+      run<64, T, KV>(job, max_keys, workspace, stream);
+    } else {
+      run<128, T, KV>(job, max_keys, workspace, stream);
+    }
+  });
 }
 
 }  // namespace minisgl::kernels::gpu

@@ -81,10 +81,8 @@ void paged_attention_plain(const PagedAttentionArgs& args, Stream& stream) {
   const AttentionArgs job = attention_args(args);
   if (stream.dry() || args.q.dim(0) == 0) return;
   const dim3 grid(static_cast<unsigned>(args.q.dim(0)), static_cast<unsigned>(args.q.dim(1)));
-  visit_device_float(args.q.dtype, [&]<class Q>() {
-    visit_device_float(args.kv.dtype, [&]<class KV>() {
-      plain_kernel<Q, KV><<<grid, 32 * kWarps, 0, as_cuda(stream).handle()>>>(job);
-    });
+  visit_attention_types(args.q.dtype, args.kv.dtype, [&]<class Q, class KV>() {
+    plain_kernel<Q, KV><<<grid, 32 * kWarps, 0, as_cuda(stream).handle()>>>(job);
   });
   check_launch("paged_attention (plain)");
 }

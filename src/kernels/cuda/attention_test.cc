@@ -15,14 +15,17 @@
 #include "kernels/cuda/flashinfer/xqa.h"
 #include "kernels/ref/reference.h"
 #include "tensor/half.h"
+#include "testing/convert.h"
 #include "testing/gpu.h"
 #include "testing/random.h"
 
 namespace minisgl::kernels {
 namespace {
 
+using testing_util::converted;
 using testing_util::copy_to;
 using testing_util::Random;
+using testing_util::set_number;
 
 struct Sequence {
   std::int32_t queries = 1, keys = 1;
@@ -32,11 +35,13 @@ struct Case {
   std::int32_t q_heads = 16, kv_heads = 8, head_dim = 128, page_size = 16;
   std::int32_t window = 0;
   float softcap = 0;
+  DType type = DType::kBF16, kv_type = DType::kBF16;
   std::vector<Sequence> sequences;
 
   std::string describe() const {
     std::string text = std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " heads of " +
-                       std::to_string(head_dim) + ", pages of " + std::to_string(page_size) +
+                       std::to_string(head_dim) + " in " + std::string(name(type)) + "/" +
+                       std::string(name(kv_type)) + ", pages of " + std::to_string(page_size) +
                        ", window " + std::to_string(window) + ", cap " + std::to_string(softcap) +
                        ", queries/keys";
     for (const Sequence& s : sequences)
@@ -45,19 +50,14 @@ struct Case {
   }
 };
 
-Tensor random_bf16(const Shape& shape, Random& random, float amplitude) {
-  Tensor tensor(shape, DType::kBF16);
+Tensor random_numbers(const Shape& shape, DType dtype, Random& random, float amplitude) {
+  Tensor tensor(shape, dtype);
   for (std::int64_t i = 0; i < shape.numel(); ++i)
-    tensor.view().as<BFloat16>()[i] = to_bf16(random.uniform() * amplitude);
+    set_number(tensor, i, random.uniform() * amplitude);
   return tensor;
 }
 
-Tensor widened(TensorView tensor) {
-  Tensor wide(tensor.shape, DType::kF32);
-  for (std::int64_t i = 0; i < tensor.numel(); ++i)
-    wide.view().as<float>()[i] = to_f32(tensor.as<BFloat16>()[i]);
-  return wide;
-}
+Tensor widened(TensorView tensor) { return converted(tensor, DType::kF32); }
 
 /// A batch in host memory: sequences in shuffled pages of a pool, and their queries.
 struct Problem {
@@ -81,10 +81,10 @@ struct Problem {
       std::swap(pages[i], pages[random.below(static_cast<std::int64_t>(i) + 1)]);
     page_table = Tensor({num_seqs, width}, DType::kI32);
     std::copy_n(pages.begin(), num_seqs * width, page_table.view().as<std::int32_t>());
-    q = random_bf16({tokens, c.q_heads, c.head_dim}, random, 3);
+    q = random_numbers({tokens, c.q_heads, c.head_dim}, c.type, random, 3);
     const Shape pool{num_pages * c.page_size, c.kv_heads, c.head_dim};
-    k = random_bf16(pool, random, 1);
-    v = random_bf16(pool, random, 1);
+    k = random_numbers(pool, c.kv_type, random, 1);
+    v = random_numbers(pool, c.kv_type, random, 1);
   }
 
   /// With every array copied to `device` by `copy`; `out` gets the result.
@@ -94,7 +94,7 @@ struct Problem {
     return {.q = query,
             .kv = {.k = keys.view().data,
                    .v = values.view().data,
-                   .dtype = DType::kBF16,
+                   .dtype = keys.view().dtype,
                    .num_heads = c.kv_heads,
                    .head_dim = c.head_dim,
                    .slot_stride = std::int64_t{c.kv_heads} * c.head_dim,
@@ -123,7 +123,7 @@ struct Problem {
   }
 
   bool takes_tiles() const {
-    return c.window == 0 && c.softcap == 0 &&
+    return c.window == 0 && c.softcap == 0 && c.type == DType::kBF16 && c.kv_type == DType::kBF16 &&
            gpu::takes_prefill_tiles(kGpu, c.head_dim, c.page_size);
   }
 
@@ -164,8 +164,7 @@ class GpuAttentionTest : public testing_util::GpuTest {
                  offsets = copy_to(p.cu_seqlens_q, kGpu, *stream_),
                  lengths = copy_to(p.cache_seqlens, kGpu, *stream_),
                  table = copy_to(p.page_table, kGpu, *stream_);
-    const Shape& shape = p.q.view().shape;
-    const Tensor plain = poisoned(shape), fast = poisoned(shape), tiled = poisoned(shape);
+    const Tensor plain = poisoned(p.q), fast = poisoned(p.q), tiled = poisoned(p.q);
     gpu::paged_attention_plain(p.args(q, k, v, plain, offsets, lengths, table), *stream_);
     const Tensor workspace(
         {gpu::paged_attention_workspace_bytes(p.c.q_heads, p.c.kv_heads, p.c.head_dim)}, DType::kU8,
@@ -190,7 +189,7 @@ class GpuAttentionTest : public testing_util::GpuTest {
                  offsets = copy_to(p.cu_seqlens_q, kGpu, *stream_),
                  lengths = copy_to(p.cache_seqlens, kGpu, *stream_),
                  table = copy_to(p.page_table, kGpu, *stream_);
-    const Tensor out = poisoned(p.q.view().shape);
+    const Tensor out = poisoned(p.q);
     const PagedAttentionArgs args = p.args(q, k, v, out, offsets, lengths, table);
     const gpu::XqaShape shape{p.c.q_heads, p.c.kv_heads, p.c.head_dim, p.c.page_size};
     const Tensor workspace({gpu::xqa_workspace_bytes(shape)}, DType::kU8, {.device = kGpu});
@@ -203,8 +202,9 @@ class GpuAttentionTest : public testing_util::GpuTest {
     return widened(copy_to(out, kCpu, *stream_));
   }
 
-  Tensor poisoned(const Shape& shape) {
-    Tensor host(shape, DType::kBF16);
+  /// NaNs like `of`.
+  Tensor poisoned(const Tensor& of) {
+    Tensor host(of.view().shape, of.view().dtype);
     std::fill_n(host.view().data, host.view().bytes(), std::byte{0xFF});
     return copy_to(host, kGpu, *stream_);
   }
@@ -275,6 +275,37 @@ TEST_F(GpuAttentionTest, TheFastKernelsAreThePlainOneUpToRoundingOnAThousandRand
   }
 }
 
+TEST_F(GpuAttentionTest, OtherTypesAreThePlainKernelAndThatTheOracleUpToRounding) {
+  struct Kind {
+    DType type, kv_type;
+    double plain, fast;  // tolerances: results are rounded, and so are the fast kernel's weights
+  };
+  for (const Kind kind : {Kind{DType::kBF16, DType::kF8E4M3, 0.004, 0.012},
+                          Kind{DType::kF16, DType::kF16, 0.0006, 0.002},
+                          Kind{DType::kF16, DType::kF8E4M3, 0.0006, 0.002}}) {
+    Random random(8);
+    for (int round = 0; round < 200; ++round) {
+      const bool small = round % 5 == 0;
+      Case c = random_case(random, small ? 120 : 500, small ? 3 : 8);
+      c.type = kind.type;
+      c.kv_type = kind.kv_type;
+      SCOPED_TRACE("round " + std::to_string(round) + ": " + c.describe());
+      const Problem p(c, random);
+      const Results found = attend(p);
+      expect_near(found.fast, found.plain, kind.fast);
+      expect_near(found.tiled, found.plain, kind.fast);
+      if (small) {
+        const Tensor k = widened(p.k), v = widened(p.v);
+        Tensor expected(p.q.view().shape, DType::kF32);
+        ref::paged_attention(
+            p.args(widened(p.q), k, v, expected, p.cu_seqlens_q, p.cache_seqlens, p.page_table));
+        expect_near(found.plain, expected, kind.plain);
+      }
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 TEST_F(GpuAttentionTest, TilesOfQueriesAreThePlainKernelUpToRoundingOnRandomBatches) {
   if (!gpu::takes_prefill_tiles(kGpu, 128, 16))
     GTEST_SKIP() << "this build or this GPU has no kernel that takes tiles";
@@ -307,9 +338,9 @@ TEST_F(GpuAttentionTest, ScoresBeyondWhatTheirMaskingMightAssumeAreNotTakenForMa
   Random random(5);
   Problem p(c, random);
   for (std::int64_t i = 0; i < p.q.view().numel(); ++i)
-    p.q.view().as<BFloat16>()[i] = to_bf16(40.0F + random.uniform());
+    set_number(p.q, i, 40.0F + random.uniform());
   for (std::int64_t i = 0; i < p.k.view().numel(); ++i)
-    p.k.view().as<BFloat16>()[i] = to_bf16(-40.0F + 0.1F * random.uniform());
+    set_number(p.k, i, -40.0F + 0.1F * random.uniform());
   const Results found = attend(p);
   expect_near(found.fast, found.plain, 0.03);
   expect_near(found.tiled, found.plain, 0.03);

@@ -3,10 +3,9 @@
 
 #pragma once
 
-#include <cuda_bf16.h>
-
 #include <climits>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/attention_args.cuh"
 #include "kernels/cuda/tensor_core.cuh"
@@ -14,12 +13,30 @@
 
 namespace minisgl::kernels::gpu {
 
+/// Calls f.operator()<T, KV>() with the device's types; the caller has asked has_fast_types().
+template <class F>
+void visit_fast_types(AttentionTypes types, F&& f) {
+  const auto visit_kv = [&]<class T>() {
+    if (types.kv == DType::kF8E4M3) {
+      f.template operator()<T, Fp8>();
+    } else {
+      f.template operator()<T, T>();
+    }
+  };
+  if (types.activations == DType::kBF16) {
+    visit_kv.template operator()<Bf16>();
+  } else {
+    visit_kv.template operator()<F16>();
+  }
+}
+
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kTile = 64;  // keys
 constexpr int kStages = 2;
 
-/// Keys and values of a tile in shared memory, rows of kDim numbers, in units of 16 bytes.
+/// Keys and values of a tile in shared memory, rows of kDim numbers of 2 bytes, in units of 16
+/// bytes.
 template <int kDim>
 struct TileMemory {
   uint4* k;
@@ -27,14 +44,35 @@ struct TileMemory {
   static constexpr int kUnits = kTile * kDim / 8;  // of each
 };
 
-template <int kDim>
+/// `T` and `KV` are what is multiplied and what keys and values are in memory: the same, or fp8.
+template <int kDim, class T, class KV>
 constexpr int shared_bytes() {
-  return kStages * 2 * TileMemory<kDim>::kUnits * 16;
+  const int stages = kStages * 2 * kTile * kDim * static_cast<int>(sizeof(KV));
+  return std::is_same_v<T, KV> ? stages : stages + 2 * TileMemory<kDim>::kUnits * 16;
 }
 
+template <class T>
 __device__ inline std::uint32_t packed(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
+  if constexpr (std::is_same_v<T, F16>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<const std::uint32_t*>(&pair);
+  }
+}
+
+/// Two numbers of fp8 as two of T, which can hold them.
+template <class T>
+__device__ inline std::uint32_t widened(std::uint32_t pair) {
+  const __half2 half(
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3));
+  if constexpr (std::is_same_v<T, F16>) {
+    return *reinterpret_cast<const std::uint32_t*>(&half);
+  } else {
+    const float2 numbers = __half22float2(half);
+    return packed<T>(numbers.x, numbers.y);
+  }
 }
 
 /// 2^x as the special function unit computes it; 0 for -inf.
@@ -61,9 +99,9 @@ struct KeyRange {
   int to = INT_MAX;
 };
 
-/// Starts copies of tiles to shared memory, which has kStages places for them. All threads call its
-/// functions alike.
-template <int kDim>
+/// Starts copies of tiles to shared memory, which has kStages places for them, and a place for one
+/// that was fp8. All threads call its functions alike.
+template <int kDim, class T, class KV>
 class TileLoader {
  public:
   __device__ TileLoader(const AttentionArgs& args, unsigned char* shared)
@@ -84,26 +122,40 @@ class TileLoader {
         await<0>();
       }
       __syncthreads();
-      work(place(tile - begin), tile * kTile);
+      work(ready(tile - begin), tile * kTile);
       __syncthreads();
     }
   }
 
-  __device__ TileMemory<kDim> place(int i) const {
-    uint4* at = memory_ + (i % kStages) * 2 * TileMemory<kDim>::kUnits;
-    return {at, at + TileMemory<kDim>::kUnits};
+  /// Place i, whose tile has arrived and can be seen by all threads, as numbers of T. What was fp8
+  /// is there until the next call.
+  __device__ TileMemory<kDim> ready(int i) const {
+    const TileMemory<kDim> from = place(i);
+    if constexpr (kIsSame) {
+      return from;
+    } else {
+      uint4* const wide = memory_ + kStages * 2 * kUnits;
+      const TileMemory<kDim> to{wide, wide + TileMemory<kDim>::kUnits};
+      for (int u = static_cast<int>(threadIdx.x); u < kUnits; u += kThreads) {
+        const int row = u / kRowUnits;
+        const int unit = u % kRowUnits;
+        widen(from.k[u], to.k, row, 2 * unit);
+        widen(from.v[u], to.v, row, 2 * unit);
+      }
+      __syncthreads();
+      return to;
+    }
   }
 
   /// Those keys of the tile that are in `range`, to place i. Whole rows at a time: a row's units
   /// lie in consecutive threads.
   __device__ void load(const KeySource& source, int tile, int i, KeyRange range = {}) const {
-    constexpr int kRowUnits = kDim / 8;
     constexpr int kRowsAtOnce = kThreads / kRowUnits;
     constexpr int kSteps = kTile / kRowsAtOnce;
     const TileMemory<kDim> to = place(i);
     const int unit = static_cast<int>(threadIdx.x) % kRowUnits;
-    const auto* k = static_cast<const Bf16*>(args_.k) + source.kv_head * args_.kv_head_stride;
-    const auto* v = static_cast<const Bf16*>(args_.v) + source.kv_head * args_.kv_head_stride;
+    const auto* k = static_cast<const KV*>(args_.k) + source.kv_head * args_.kv_head_stride;
+    const auto* v = static_cast<const KV*>(args_.v) + source.kv_head * args_.kv_head_stride;
     std::int64_t slots[kSteps];
     // Often all keys of a tile are in one page.
     const bool one_page = args_.page_size % kTile == 0;
@@ -120,9 +172,11 @@ class TileLoader {
       const int row = step * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
       const int key = tile * kTile + row;
       if (key < range.from || key >= range.to) continue;
-      const std::int64_t at = slots[step] < 0 ? 0 : slots[step] * args_.slot_stride + 8 * unit;
-      copy_async(to.k + swizzled<kDim>(row, unit), k + at, slots[step] >= 0);
-      copy_async(to.v + swizzled<kDim>(row, unit), v + at, slots[step] >= 0);
+      const std::int64_t at =
+          slots[step] < 0 ? 0 : slots[step] * args_.slot_stride + kUnitNumbers * unit;
+      const int to_unit = kIsSame ? swizzled<kDim>(row, unit) : row * kRowUnits + unit;
+      copy_async(to.k + to_unit, k + at, slots[step] >= 0);
+      copy_async(to.v + to_unit, v + at, slots[step] >= 0);
     }
   }
 
@@ -135,19 +189,37 @@ class TileLoader {
   }
 
  private:
+  static constexpr bool kIsSame = std::is_same_v<T, KV>;
+  static constexpr int kUnitNumbers = 16 / static_cast<int>(sizeof(KV));
+  static constexpr int kRowUnits = kDim / kUnitNumbers;
+  static constexpr int kUnits = kTile * kRowUnits;  // of keys, as they arrive
+
+  __device__ TileMemory<kDim> place(int i) const {
+    uint4* at = memory_ + (i % kStages) * 2 * kUnits;
+    return {at, at + kUnits};
+  }
+
+  /// 16 numbers, to units `unit` and `unit` + 1 of a row.
+  __device__ static void widen(const uint4& from, uint4* to, int row, int unit) {
+    to[swizzled<kDim>(row, unit)] = {widened<T>(from.x & 0xFFFFU), widened<T>(from.x >> 16),
+                                     widened<T>(from.y & 0xFFFFU), widened<T>(from.y >> 16)};
+    to[swizzled<kDim>(row, unit + 1)] = {widened<T>(from.z & 0xFFFFU), widened<T>(from.z >> 16),
+                                         widened<T>(from.w & 0xFFFFU), widened<T>(from.w >> 16)};
+  }
+
   const AttentionArgs& args_;
   uint4* memory_;
 };
 
 /// 16 rows of queries in the registers of a warp, and their softmax over the keys so far, kKeys at
 /// a time. Lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8.
-template <int kDim, int kKeys>
+template <int kDim, int kKeys, class T>
 class WarpRows {
  public:
   /// Null rows are zeros.
-  __device__ void load_queries(const Bf16* low, const Bf16* high, int lane) {
+  __device__ void load_queries(const T* low, const T* high, int lane) {
     const int t = lane % 4;
-    const auto word = [](const Bf16* row, int at) {
+    const auto word = [](const T* row, int at) {
       return row == nullptr ? 0U : *reinterpret_cast<const std::uint32_t*>(row + at);
     };
 #pragma unroll
@@ -171,8 +243,8 @@ class WarpRows {
         std::uint32_t b[4];  // keys 0..7 and 8..15, each with numbers 0..7 and 8..15
         const int row = first_row + 16 * n + lane / 16 * 8 + lane % 8;
         load_matrices<false>(b, tile.k + swizzled<kDim>(row, 2 * i + lane / 8 % 2));
-        multiply(scores[2 * n], q_[i], b[0], b[1]);
-        multiply(scores[2 * n + 1], q_[i], b[2], b[3]);
+        multiply<T>(scores[2 * n], q_[i], b[0], b[1]);
+        multiply<T>(scores[2 * n + 1], q_[i], b[2], b[3]);
       }
     }
     if (args.softcap != 0) cap(scores, args);
@@ -233,7 +305,7 @@ class WarpRows {
   }
 
   /// The attention itself; null rows are not written.
-  __device__ void write_output(Bf16* low, Bf16* high, int lane) {
+  __device__ void write_output(T* low, T* high, int lane) {
     sum_lanes();
     const int t = lane % 4;
     const float inverse[2] = {1.0F / sum_[0], 1.0F / sum_[1]};
@@ -241,10 +313,10 @@ class WarpRows {
     for (int n = 0; n < kDim / 8; ++n) {
       if (low != nullptr)
         *reinterpret_cast<std::uint32_t*>(low + 8 * n + 2 * t) =
-            packed(out_[n][0] * inverse[0], out_[n][1] * inverse[0]);
+            packed<T>(out_[n][0] * inverse[0], out_[n][1] * inverse[0]);
       if (high != nullptr)
         *reinterpret_cast<std::uint32_t*>(high + 8 * n + 2 * t) =
-            packed(out_[n][2] * inverse[1], out_[n][3] * inverse[1]);
+            packed<T>(out_[n][2] * inverse[1], out_[n][3] * inverse[1]);
     }
   }
 
@@ -275,17 +347,17 @@ class WarpRows {
                              const float (&weights)[kKeys / 8][4], int lane) {
 #pragma unroll
     for (int i = 0; i < kKeys / 16; ++i) {
-      const std::uint32_t a[4] = {packed(weights[2 * i][0], weights[2 * i][1]),
-                                  packed(weights[2 * i][2], weights[2 * i][3]),
-                                  packed(weights[2 * i + 1][0], weights[2 * i + 1][1]),
-                                  packed(weights[2 * i + 1][2], weights[2 * i + 1][3])};
+      const std::uint32_t a[4] = {packed<T>(weights[2 * i][0], weights[2 * i][1]),
+                                  packed<T>(weights[2 * i][2], weights[2 * i][3]),
+                                  packed<T>(weights[2 * i + 1][0], weights[2 * i + 1][1]),
+                                  packed<T>(weights[2 * i + 1][2], weights[2 * i + 1][3])};
 #pragma unroll
       for (int n = 0; n < kDim / 16; ++n) {
         std::uint32_t b[4];  // numbers 0..7 of keys 0..7 and 8..15, then numbers 8..15
         const int row = first_row + 16 * i + lane / 8 % 2 * 8 + lane % 8;
         load_matrices<true>(b, tile.v + swizzled<kDim>(row, 2 * n + lane / 16));
-        multiply(out_[2 * n], a, b[0], b[1]);
-        multiply(out_[2 * n + 1], a, b[2], b[3]);
+        multiply<T>(out_[2 * n], a, b[0], b[1]);
+        multiply<T>(out_[2 * n + 1], a, b[2], b[3]);
       }
     }
   }

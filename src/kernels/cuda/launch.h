@@ -33,6 +33,17 @@ inline void check_float(const TensorView& tensor, const char* what) {
         name(tensor.dtype), "; a GPU takes bf16 or f32");
 }
 
+/// Throws Error unless activations are f32 or bf16 and keys and values f32, bf16 or fp8 (e4m3), or
+/// both are f16, or they are f16 and fp8.
+inline void check_attention_types(DType type, DType kv) {
+  check(type == DType::kF32 || type == DType::kBF16 || type == DType::kF16, "activations are ",
+        name(type), "; a GPU takes f32, bf16 or f16");
+  const bool fits =
+      type == DType::kF16 ? kv == DType::kF16 : kv == DType::kF32 || kv == DType::kBF16;
+  check(fits || kv == DType::kF8E4M3, "keys and values of ", name(kv),
+        " do not go with activations of ", name(type), " on a GPU");
+}
+
 inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>(ceil_div(items, per_block));
 }

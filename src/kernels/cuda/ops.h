@@ -40,7 +40,8 @@ void scatter(TensorView in, TensorView index, TensorView values, Stream& stream)
 /// view[i] = first + i * step; i32.
 void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stream& stream);
 
-/// See kernels/rope.h. qkv and q both bf16 or both f32; keys and values bf16 or f32.
+/// See kernels/rope.h. qkv and q both bf16, both f16 or both f32; keys and values fp8 (e4m3,
+/// rounded to nearest even, up to 448), or bf16 or f32, or f16 if q is.
 void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream);
 
 /// `weight` (host memory, any weight type) as bf16 [rows, cols] in the memory of `device`:

@@ -16,12 +16,14 @@
 #include "kernels/ref/linear.h"
 #include "kernels/ref/reference.h"
 #include "tensor/half.h"
+#include "testing/convert.h"
 #include "testing/gpu.h"
 #include "testing/random.h"
 
 namespace minisgl::kernels {
 namespace {
 
+using testing_util::converted;
 using testing_util::copy_to;
 using testing_util::error_of;
 
@@ -34,21 +36,6 @@ Tensor random_tensor(const Shape& shape, std::uint64_t seed, float amplitude = 1
   for (std::int64_t i = 0; i < shape.numel(); ++i)
     tensor.view().as<float>()[i] = to_f32(to_bf16(random.uniform() * amplitude));
   return tensor;
-}
-
-Tensor converted(TensorView tensor, DType dtype) {
-  Tensor result(tensor.shape, dtype);
-  visit_float_dtype(tensor.dtype, [&]<class From>() {
-    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-      const float value = to_f32(tensor.as<From>()[i]);
-      if (dtype == DType::kBF16) {
-        result.view().as<BFloat16>()[i] = to_bf16(value);
-      } else {
-        result.view().as<float>()[i] = value;
-      }
-    }
-  });
-  return result;
 }
 
 Tensor ints(const std::vector<std::int32_t>& values) {
@@ -225,7 +212,50 @@ TEST_F(GpuOpsTest, RopeWithNormsAndTheStoreAreThoseOfTheReference) {
         expect_near(gpu_k, k, relative, 1e-5, "k");
         expect_near(gpu_v, v, 0, 0, "v");
       }
+      for (const DType type : {DType::kBF16, DType::kF16}) {
+        const Tensor from = to_gpu(qkv, type), gpu_q = poisoned(q_shape, type);
+        const Tensor gpu_k(kv_shape, DType::kF8E4M3, {.device = kGpu}),
+            gpu_v(kv_shape, DType::kF8E4M3, {.device = kGpu});
+        qk_norm_rope_store(
+            run(from, gpu_positions, gpu_slots, gpu_table, qn, kn, gpu_q, gpu_k, gpu_v), *stream_);
+        expect_near(gpu_q, q, kBf16, 1e-5, "q");
+        // Half of a step of 2^-3 of a power of two, and of the smallest step.
+        expect_near(gpu_k, k, 0x1p-4 + kBf16, 0x1p-10, "k in fp8");
+        expect_near(gpu_v, converted(converted(v, DType::kF8E4M3), DType::kF32), 0, 0, "v in fp8");
+      }
     }
+}
+
+TEST_F(GpuOpsTest, KeysAndValuesBeyondTheRangeOfFp8AreItsLargestNumbers) {
+  constexpr std::int64_t kDim = 64;
+  Tensor qkv({1, 3 * kDim}, DType::kF32);
+  for (std::int64_t i = 0; i < 3 * kDim; ++i)
+    qkv.view().as<float>()[i] = i % 2 == 0 ? 1e4F : -449.0F;
+  const Tensor table = make_rope_table(std::vector<float>(kDim / 2, 0), 4);  // no rotation
+  const Tensor q = poisoned({1, 1, kDim}, DType::kBF16);
+  const Tensor k({1, 1, kDim}, DType::kF8E4M3, {.device = kGpu}),
+      v({1, 1, kDim}, DType::kF8E4M3, {.device = kGpu});
+  const Tensor from = to_gpu(qkv, DType::kBF16), zero = to_gpu(ints({0})), at = to_gpu(table);
+  qk_norm_rope_store({.qkv = from,
+                      .positions = zero,
+                      .out_locs = zero,
+                      .rope_table = at,
+                      .q = q,
+                      .kv = {.k = k.view().data,
+                             .v = v.view().data,
+                             .dtype = DType::kF8E4M3,
+                             .num_heads = 1,
+                             .head_dim = kDim,
+                             .slot_stride = kDim,
+                             .head_stride = kDim,
+                             .num_slots = 1,
+                             .page_size = 1}},
+                     *stream_);
+  for (const Tensor* stored : {&k, &v}) {
+    const Tensor found = to_host(*stored);
+    for (std::int64_t i = 0; i < kDim; ++i)
+      ASSERT_EQ(found.view().as<float>()[i], i % 2 == 0 ? 448.0F : -448.0F) << i;
+  }
 }
 
 TEST_F(GpuOpsTest, ProductsOfEveryNumberOfTokensAreThoseOfTheReference) {

@@ -94,14 +94,12 @@ __global__ void rope_kernel(RopeArgs args) {
 }
 
 void check_args(const RopeStoreArgs& args) {
-  check_float(args.q, "q");
+  check_attention_types(args.q.dtype, args.kv.dtype);
   check_tensor(args.q, {-1, -1, -1}, args.q.dtype, "q");
   const std::int64_t tokens = args.q.dim(0);
   const std::int64_t head_dim = args.q.dim(2);
   check(head_dim % 2 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
         "head_dim must be even and at most ", kMaxHeadDim, ", not ", head_dim);
-  check(args.kv.dtype == DType::kF32 || args.kv.dtype == DType::kBF16,
-        "keys and values on a GPU must be bf16 or f32, not ", name(args.kv.dtype));
   check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ",
         args.kv.head_dim);
   check_tensor(args.qkv, {tokens, (args.q.dim(1) + 2 * args.kv.num_heads) * head_dim}, args.q.dtype,
@@ -146,11 +144,9 @@ void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream) {
                      .kv_heads = args.kv.num_heads,
                      .head_dim = static_cast<int>(args.q.dim(2)),
                      .eps = args.norm_eps};
-  visit_device_float(args.q.dtype, [&]<class T>() {
-    visit_device_float(args.kv.dtype, [&]<class KV>() {
-      launch("qk_norm_rope_store", rope_kernel<T, KV>,
-             {dim3(blocks_for(items, kWarps)), 32 * kWarps}, as_cuda(stream).handle(), job);
-    });
+  visit_attention_types(args.q.dtype, args.kv.dtype, [&]<class T, class KV>() {
+    launch("qk_norm_rope_store", rope_kernel<T, KV>, {dim3(blocks_for(items, kWarps)), 32 * kWarps},
+           as_cuda(stream).handle(), job);
   });
 }
 

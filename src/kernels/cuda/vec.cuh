@@ -3,14 +3,20 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
+
+#include <type_traits>
 
 #include "tensor/dtype.h"
 
 namespace minisgl::kernels::gpu {
 
 using Bf16 = __nv_bfloat16;
+using F16 = __half;
+using Fp8 = __nv_fp8_e4m3;
 
 template <class T>
 struct DeviceType;
@@ -33,12 +39,43 @@ void visit_device_float(DType type, F&& f) {
   }
 }
 
+/// Calls f.operator()<T, KV>() with the device's types for activations and for keys and values,
+/// which the caller has given to check_attention_types().
+template <class F>
+void visit_attention_types(DType type, DType kv, F&& f) {
+  const auto visit_kv = [&]<class T>() {
+    if (kv == DType::kF8E4M3) {
+      f.template operator()<T, Fp8>();
+    } else if constexpr (std::is_same_v<T, F16>) {
+      f.template operator()<F16, F16>();
+    } else if (kv == DType::kBF16) {
+      f.template operator()<T, Bf16>();
+    } else {
+      f.template operator()<T, float>();
+    }
+  };
+  if (type == DType::kBF16) {
+    visit_kv.template operator()<Bf16>();
+  } else if (type == DType::kF16) {
+    visit_kv.template operator()<F16>();
+  } else {
+    visit_kv.template operator()<float>();
+  }
+}
+
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(Bf16 x) { return __bfloat162float(x); }
+__device__ inline float to_float(F16 x) { return __half2float(x); }
+__device__ inline float to_float(Fp8 x) { return static_cast<float>(x); }
+/// Rounds to nearest even; fp8 takes the largest number that it has for what is beyond.
 template <class T>
 __device__ T from_float(float x) {
-  if constexpr (sizeof(T) == 2) {
+  if constexpr (std::is_same_v<T, Bf16>) {
     return __float2bfloat16_rn(x);
+  } else if constexpr (std::is_same_v<T, F16>) {
+    return __float2half_rn(x);
+  } else if constexpr (std::is_same_v<T, Fp8>) {
+    return Fp8(x);
   } else {
     return x;
   }

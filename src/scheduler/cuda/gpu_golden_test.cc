@@ -117,6 +117,56 @@ TEST_P(GpuModelTest, ScoresOfATextAreThoseOfTransformersAsFarAsBf16Goes) {
   }
 }
 
+/// Keys and values of fp8 have three bits behind the point, those of bf16 seven.
+class GpuFp8CacheTest : public GpuModelTest {};
+
+TEST_P(GpuFp8CacheTest, ScoresMoveLittleAndThePoolIsHalfAsLarge) {
+  const nlohmann::json golden = testing_util::read_json(folder() / "golden.json");
+  RunConfig config{.device = kGpu, .page_size = 16, .prefill_budget = 64, .graph_max = 0};
+  const std::int64_t bf16_bytes = ScheduledRun(folder(), config).engine().kv_pool_bytes();
+  config.kv_cache_dtype = DType::kF8E4M3;
+  ScheduledRun fa(folder(), config);
+  config.attention = "ref";
+  ScheduledRun ref(folder(), config);
+  EXPECT_EQ(2 * fa.engine().kv_pool_bytes(), bf16_bytes);
+  double from_golden = 0, from_ref = 0, count = 0;
+  for (const auto& prompt : golden["prompts"]) {
+    const auto ids = prompt["ids"].get<std::vector<TokenId>>();
+    const auto expected = prompt["token_logprobs"].get<std::vector<double>>();
+    const std::vector<double> with_fa = fa.engine().token_logprobs(ids);
+    const std::vector<double> with_ref = ref.engine().token_logprobs(ids);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_LE(std::abs(with_fa[i] - expected[i]), 2) << "token " << i + 1;
+      from_golden += std::abs(with_fa[i] - expected[i]);
+      from_ref += std::abs(with_fa[i] - with_ref[i]);
+      ++count;
+    }
+  }
+  std::printf("%s with fp8 keys and values: scores off by %.4f on average, from ref's by %.4f\n",
+              GetParam().c_str(), from_golden / count, from_ref / count);
+  EXPECT_LE(from_golden / count, 0.2);
+  EXPECT_LE(from_ref / count, 0.05);
+}
+
+TEST_P(GpuFp8CacheTest, AReplayGivesTheBitsOfAnEagerStep) {
+  const nlohmann::json golden = testing_util::read_json(folder() / "golden.json");
+  ScheduledRun run(
+      folder(),
+      {.device = kGpu, .cache = "naive", .kv_cache_dtype = DType::kF8E4M3, .graph_sizes = {8}});
+  ASSERT_NE(run.engine().graphs(), nullptr);
+  submit_all(run, golden);
+  run.finish();
+  EXPECT_GT(run.engine().graphs()->stats().replays, 20);
+  run.engine().graphs()->set_enabled(false);
+  submit_all(run, golden);
+  run.finish();
+  const std::size_t count = golden["prompts"].size();
+  for (std::size_t i = 0; i < count; ++i)
+    EXPECT_EQ(run.outcomes()[i].logits_hash, run.outcomes()[count + i].logits_hash) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, GpuFp8CacheTest, testing::Values("llama", "qwen3"));
+
 INSTANTIATE_TEST_SUITE_P(Tiny, GpuModelTest,
                          testing::Values("llama", "llama-f32", "llama-sharded", "llama-tied",
                                          "mistral", "qwen2", "qwen3", "qwen3-yarn", "qwen3_moe",
