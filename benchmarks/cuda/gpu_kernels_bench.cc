@@ -159,11 +159,13 @@ struct AttentionCase {
   std::int32_t dim = 128, heads = 16, kv_heads = 8;
   std::int32_t page = 256;
   bool with_xqa = false;
+  bool fp8 = false;  ///< keys and values
 
   std::string name() const {
     std::string text = fmt::format("attention {} x {} keys, {} quer{}", rows, keys, queries,
                                    queries == 1 ? "y" : "ies");
     if (dim != 128 || heads != 16) text += fmt::format(", {}/{} heads of {}", heads, kv_heads, dim);
+    if (fp8) text += ", fp8";
     if (with_xqa) text += fmt::format(" (XQA, pages of {})", page);
     return queries == 1 ? text : text + (in_tiles ? " (tiles)" : " (ours)");
   }
@@ -192,15 +194,16 @@ void attention(Bench& bench, Stream& stream, const AttentionCase& c) {
       (c.in_tiles && !kernels::gpu::takes_prefill_tiles(kGpu, c.dim, c.page)) ||
       (c.with_xqa && !kernels::gpu::xqa_built()))
     return;
-  const std::int64_t row_bytes = std::int64_t{c.keys} * c.kv_heads * c.dim * 2 * 2;
+  const DType kv_type = c.fp8 ? DType::kF8E4M3 : DType::kBF16;
+  const std::int64_t row_bytes = 2 * bytes_of(kv_type, std::int64_t{c.keys} * c.kv_heads * c.dim);
   const std::int64_t layers =
       std::clamp<std::int64_t>((std::int64_t{1} << 30) / (row_bytes * c.rows), 2, 28);
   const std::int64_t pages = (c.keys + c.page - 1) / c.page;
   const Shape pool{pages * c.rows * c.page, c.kv_heads, c.dim};
   std::vector<Tensor> k, v;
   for (std::int64_t i = 0; i < layers; ++i) {
-    k.push_back(random_numbers(pool));
-    v.push_back(random_numbers(pool));
+    k.push_back(random_numbers(pool, kv_type));
+    v.push_back(random_numbers(pool, kv_type));
   }
   std::vector<std::int32_t> lengths(static_cast<std::size_t>(c.rows), c.keys), offsets{0};
   for (std::int32_t i = 0; i < c.rows; ++i) offsets.push_back(offsets.back() + c.queries);
@@ -223,7 +226,7 @@ void attention(Bench& bench, Stream& stream, const AttentionCase& c) {
     const kernels::PagedAttentionArgs args{.q = q,
                                            .kv = {.k = k[at].view().data,
                                                   .v = v[at].view().data,
-                                                  .dtype = DType::kBF16,
+                                                  .dtype = kv_type,
                                                   .num_heads = c.kv_heads,
                                                   .head_dim = c.dim,
                                                   .slot_stride = std::int64_t{c.kv_heads} * c.dim,
@@ -326,6 +329,7 @@ int run(const std::string& filter) {
   for (const std::int32_t rows : {1, 8, 64, 256})
     for (const std::int32_t keys : {128, 1024, 4096}) {
       attention(bench, *stream, {rows, keys, 1});
+      attention(bench, *stream, {.rows = rows, .keys = keys, .queries = 1, .fp8 = true});
       for (const std::int32_t page : {16, 64})
         attention(bench, *stream,
                   {.rows = rows, .keys = keys, .queries = 1, .page = page, .with_xqa = true});

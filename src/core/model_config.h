@@ -145,6 +145,7 @@ struct ModelConfig {
   /// Storage type of the weights: as config.json names it (f32 when it does not); the type of most
   /// elements of a GGUF.
   DType dtype = DType::kF32;
+  DType gpu_dtype = DType::kBF16;  ///< of matrices and activations on a GPU: bf16 or f16
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -63,12 +63,12 @@ std::unique_ptr<Stream> make_dry_stream(const EngineConfig& config) {
   return CpuStream::make_dry(config.num_threads);
 }
 
-DType activation_type(const EngineConfig& config) {
-  return config.device.is_cpu() ? DType::kF32 : DType::kBF16;
+DType activation_type(const EngineConfig& config, const ModelConfig& model) {
+  return config.device.is_cpu() ? DType::kF32 : model.gpu_dtype;
 }
 
 /// Of keys and values.
-DType kv_type(const EngineConfig& config) {
+DType kv_type(const EngineConfig& config, const ModelConfig& model) {
   if (config.kv_cache_dtype) {
     check(!config.device.is_cpu(), "a KV cache of ", name(*config.kv_cache_dtype),
           " needs a GPU; on a CPU keys and values are f32, or bf16 with --compute bf16");
@@ -76,7 +76,8 @@ DType kv_type(const EngineConfig& config) {
           name(*config.kv_cache_dtype));
     return *config.kv_cache_dtype;
   }
-  return config.compute == Compute::kBf16 ? DType::kBF16 : activation_type(config);
+  const bool bf16 = config.device.is_cpu() && config.compute == Compute::kBf16;
+  return bf16 ? DType::kBF16 : activation_type(config, model);
 }
 
 /// Tokens that token_logprobs() scores at a time: bounds its logits to kScoreChunk * vocab.
@@ -142,7 +143,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                     .head_dim = static_cast<std::int32_t>(m.head_dim),
                     .num_pages = 0,
                     .page_size = config_.page_size,
-                    .dtype = kv_type(config_),
+                    .dtype = kv_type(config_, model_->config()),
                     .device = config_.device};
   const KvPlan plan = plan_kv_cache({.bytes_per_page = KvPool::bytes_per_page(pool),
                                      .page_size = config_.page_size,
@@ -175,26 +176,26 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                        .device = config_.device,
                                        .softcap = static_cast<float>(m.attention_softcap),
                                        .layer_windows = m.layer_windows,
-                                       .activations = activation_type(config_),
-                                       .kv_dtype = kv_type(config_)});
+                                       .activations = activation_type(config_, model_->config()),
+                                       .kv_dtype = kv_type(config_, model_->config())});
   stream_ = make_stream(config_);
   scratch_ = std::make_unique<ScratchArena>(plan_scratch_bytes(), config_.device);
   logits_ = Tensor({max_rows_, limits_.vocab_size}, DType::kF32,
                    {.device = config_.device, .lazy = true});
   last_tokens_ = Tensor({limits_.max_rows + 1}, DType::kI32, {.device = config_.device});
   for (auto& slot : slots_) slot = std::make_unique<Slot>(max_tokens_, limits_.max_rows, *stream_);
-  context_ =
-      std::make_unique<ForwardContext>(ForwardContext{.stream = *stream_,
-                                                      .scratch = *scratch_,
-                                                      .attention = *attention_,
-                                                      .kv = kv_pool_->view(),
-                                                      .compute = config_.compute,
-                                                      .activations = activation_type(config_)});
+  context_ = std::make_unique<ForwardContext>(
+      ForwardContext{.stream = *stream_,
+                     .scratch = *scratch_,
+                     .attention = *attention_,
+                     .kv = kv_pool_->view(),
+                     .compute = config_.compute,
+                     .activations = activation_type(config_, model_->config())});
   sampler_ = std::make_unique<Sampler>(
       SamplerConfig{.num_slots = kSlots, .vocab_size = limits_.vocab_size}, *stream_, *scratch_);
   capture_graphs();
   work_model_ = std::make_unique<StepWorkModel>(m, config_.device.is_cpu() ? m.dtype : DType::kBF16,
-                                                kv_type(config_));
+                                                kv_type(config_, model_->config()));
 }
 
 Engine::~Engine() {
@@ -264,7 +265,7 @@ std::int64_t Engine::plan_scratch_bytes() {
                      .metadata = metadata.get(),
                      .kv = kv_pool_->view(),
                      .compute = config_.compute,
-                     .activations = activation_type(config_)};
+                     .activations = activation_type(config_, model_->config())};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
   model_->forward(ctx, logits);
   const std::int64_t sampling =

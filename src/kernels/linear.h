@@ -15,8 +15,8 @@
 
 namespace minisgl::kernels {
 
-/// How the elements of a PackedMatrix lie in memory (kernels/cpu/pack.h). kGpuRows: bf16, row after
-/// row, in the memory of a GPU.
+/// How the elements of a PackedMatrix lie in memory (kernels/cpu/pack.h). kGpuRows: bf16 or f16, as
+/// dtype() says, row after row, in the memory of a GPU.
 enum class Packing : std::uint8_t { kRows, kInt4, kInt8, kFloat, kGpuRows };
 
 /// A weight matrix [rows, cols] in the order in which the kernels read it. Move-only.
@@ -31,7 +31,7 @@ class PackedMatrix {
       : rows_(rows), cols_(cols), dtype_(dtype), shared_(data), owner_(std::move(owner)) {}
   std::int64_t rows() const { return rows_; }
   std::int64_t cols() const { return cols_; }
-  DType dtype() const { return dtype_; }  ///< of the source
+  DType dtype() const { return dtype_; }  ///< of the source; of kGpuRows: of the elements
   Packing packing() const { return packing_; }
   const std::byte* data() const { return owner_ ? shared_.data() : data_.data(); }
   std::size_t bytes() const { return owner_ ? shared_.size() : data_.size(); }

@@ -121,7 +121,8 @@ kernels::PackedMatrix Weights::pack(TensorView tensor, std::span<const std::int3
                                     std::string_view name) const {
   if constexpr (cuda::kBuilt)
     if (!load_->device.is_cpu())
-      return kernels::gpu::pack_matrix(tensor, row_order, load_->pool, load_->device);
+      return kernels::gpu::pack_matrix(tensor, row_order, load_->pool, load_->device,
+                                       load_->gpu_dtype, full_name(name));
   return kernels::pack_matrix(tensor, load_->pool,
                               {.row_order = row_order,
                                .dtype = is_block_type(tensor.dtype) ? std::nullopt : load_->dtype,

@@ -45,7 +45,8 @@ struct WeightLoad {
   const WeightSource& source;
   ThreadPool& pool;
   Shard shard = {};
-  Device device = kCpu;  ///< where the weights are to lie; on a GPU matrices become bf16
+  Device device = kCpu;            ///< where the weights are to lie
+  DType gpu_dtype = DType::kBF16;  ///< what matrices become on a GPU: bf16 or f16
   /// Weights that are f32, f16 or bf16 are rounded to this type; block types stay.
   std::optional<DType> dtype = std::nullopt;
   /// Not null: nothing is copied, what cannot be had is noted here. The weights are zeros, or

@@ -149,8 +149,9 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
       m.num_kv_heads, m.head_dim, m.vocab_size);
   if constexpr (cuda::kBuilt)
     if (!config.device.is_cpu())
-      log::info("Compute: bf16 on {}, {}, attention backend {}", to_string(config.device),
-                cuda::properties(config.device).name, engine->attention_backend());
+      log::info("Compute: {} on {}, {}, attention backend {}", name(m.gpu_dtype),
+                to_string(config.device), cuda::properties(config.device).name,
+                engine->attention_backend());
   if (config.device.is_cpu())
     log::info("Compute: {}, {} {}, {} kernels, attention backend {}",
               config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", config.num_threads,

@@ -1,5 +1,6 @@
 // f16, bf16 and fp8 (e4m3) to f32 and back, one number at a time, without any instruction-set
 // extension.
+// extension.
 
 #pragma once
 

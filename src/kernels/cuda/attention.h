@@ -10,12 +10,11 @@
 namespace minisgl::kernels::gpu {
 
 /// paged_attention() with q and out bf16 or f16, keys and values alike or fp8 (e4m3). Lengths and
-/// pages are read on the device: nothing but the shapes, max_seqlen_q and max_seqlen_k is part of
-/// a captured graph. Rows of one query each (the first num_decode, or all if max_seqlen_q is 1)
-/// share long contexts out over blocks. The others run on FlashInfer's kernel for Hopper if there
-/// are prefill_tiles, which are for bf16 alone, else on one of ours; where heads are not of 64 or
-/// 128 numbers, more than 16 query heads share a KV head or types are others, the plain kernel
-/// runs.
+/// pages are read on the device: nothing but the shapes, max_seqlen_q and max_seqlen_k is part of a
+/// captured graph. Rows of one query each (the first num_decode, or all if max_seqlen_q is 1) share
+/// long contexts out over blocks. The others run on FlashInfer's kernel for Hopper if there are
+/// prefill_tiles, which are for bf16 alone, else on one of ours; where heads are not of 64 or 128
+/// numbers, more than 16 query heads share a KV head or types are others, the plain kernel runs.
 ///
 /// Keys that a query does not see are not added, but must be finite.
 /// Timing   enqueued; temporary memory from `workspace` (paged_attention_workspace_bytes).

@@ -81,8 +81,14 @@ void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& 
   check_vectors(y, "y of embedding");
   if (stream.dry() || y.numel() == 0) return;
   const TensorView rows(const_cast<std::byte*>(table.data()), {table.rows(), table.cols()},
-                        DType::kBF16, stream.device());
-  visit_device_float(y.dtype, [&]<class T>() { launch_rows<Bf16, T>(rows, ids, y, stream); });
+                        table.dtype(), stream.device());
+  visit_device_float(y.dtype, [&]<class T>() {
+    if (table.dtype() == DType::kF16) {
+      launch_rows<F16, T>(rows, ids, y, stream);
+    } else {
+      launch_rows<Bf16, T>(rows, ids, y, stream);
+    }
+  });
 }
 
 void gather(TensorView values, TensorView index, TensorView out, Stream& stream) {

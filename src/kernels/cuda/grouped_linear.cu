@@ -22,14 +22,14 @@ constexpr unsigned kAll = 0xFFFFFFFFU;
 
 /// One projection of all experts.
 struct Projection {
-  const Bf16* w = nullptr;  ///< [experts, rows, cols]
+  const void* w = nullptr;  ///< [experts, rows, cols], of x's type
   std::int64_t expert_stride = 0;
   int rows = 0;
   int first_column = 0;  ///< of y
 };
 
 struct Grouped {
-  const Bf16* x = nullptr;
+  const void* x = nullptr;  ///< bf16 or f16
   void* y = nullptr;
   std::int64_t x_stride = 0, y_stride = 0;
   const int* offsets = nullptr;
@@ -52,7 +52,7 @@ constexpr int kFewRows = 16;    // of w, for a block
 constexpr int kFewTokens = 16;  // at a time
 
 /// As small_kernel of linear.cu, where the registers' columns are explained.
-template <class Y>
+template <class T, class Y>
 __global__ void __launch_bounds__(kThreads) few_kernel(const Grouped p) {
   constexpr int kTiles = kFewRows / 8;
   constexpr int kColumns = 32;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) few_kernel(const Grouped p) {
   int block;
   const Projection projection = projection_of(p, block);
   const int first = block * kFewRows;
-  const Bf16* w = projection.w + expert * projection.expert_stride;
+  const T* w = static_cast<const T*>(projection.w) + expert * projection.expert_stride;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) few_kernel(const Grouped p) {
   const uint4 none{0, 0, 0, 0};
   for (int token = begin_row; token < end_row; token += kFewTokens) {
     const int tokens = min(kFewTokens, end_row - token);
-    const Bf16* x = p.x + token * p.x_stride;
+    const T* x = static_cast<const T*>(p.x) + token * p.x_stride;
     float acc[kTiles][4] = {};
     for (int begin = warp * kColumns; begin < p.cols; begin += kAhead * kWarps * kColumns) {
       uint4 weights[kAhead][kTiles];
@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(kThreads) few_kernel(const Grouped p) {
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           const uint4& v = weights[i][tile];
-          multiply(acc[tile], {a.x, b.x, a.y, b.y}, v.x, v.y);
-          multiply(acc[tile], {a.z, b.z, a.w, b.w}, v.z, v.w);
+          multiply<T>(acc[tile], {a.x, b.x, a.y, b.y}, v.x, v.y);
+          multiply<T>(acc[tile], {a.z, b.z, a.w, b.w}, v.z, v.w);
         }
       }
     }
@@ -175,21 +175,22 @@ __device__ TokenTile find_tile(const Grouped& p) {
 }
 
 /// Brings columns [k, k + kDepth) of rows [first, end) of a matrix to shared memory; zeros beyond.
-__device__ void load_rows(uint4* to, const Bf16* from, std::int64_t stride, int first, int end,
-                          int k, int cols) {
+template <class T>
+__device__ void load_rows(uint4* to, const T* from, std::int64_t stride, int first, int end, int k,
+                          int cols) {
 #pragma unroll
   for (int i = 0; i < kUnits / kThreads; ++i) {
     const int at = i * kThreads + static_cast<int>(threadIdx.x);
     const int row = at / (kDepth / 8);
     const int unit = at % (kDepth / 8);
     const bool valid = first + row < end && k + unit * 8 < cols;
-    const Bf16* source = valid ? from + (first + row) * stride + k + unit * 8 : from;
+    const T* source = valid ? from + (first + row) * stride + k + unit * 8 : from;
     copy_async(to + swizzled<kDepth>(row, unit), source, valid);
   }
 }
 
 /// The warps lie 2 x 4 over the tile; each has 64 tokens and 32 rows of w.
-template <class Y>
+template <class T, class Y>
 __global__ void __launch_bounds__(kThreads) tile_kernel(const Grouped p) {
   extern __shared__ uint4 memory[];
   let_next_start();
@@ -199,12 +200,13 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(const Grouped p) {
   int block;
   const Projection projection = projection_of(p, block);
   const int first_row = block * kTile;
-  const Bf16* w = projection.w + tokens.expert * projection.expert_stride;
+  const T* w = static_cast<const T*>(projection.w) + tokens.expert * projection.expert_stride;
   const int steps = (p.cols + kDepth - 1) / kDepth;
   const auto load = [&](int step) {
     if (step < steps) {
       uint4* to = memory + step % kStages * 2 * kUnits;
-      load_rows(to, p.x, p.x_stride, tokens.first, tokens.end, step * kDepth, p.cols);
+      load_rows(to, static_cast<const T*>(p.x), p.x_stride, tokens.first, tokens.end, step * kDepth,
+                p.cols);
       load_rows(to + kUnits, w, p.cols, first_row, projection.rows, step * kDepth, p.cols);
     }
     asm volatile("cp.async.commit_group;");
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(const Grouped p) {
       for (int i = 0; i < 4; ++i)
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-          multiply(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+          multiply<T>(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
     }
   }
   const int g = lane / 4;
@@ -265,11 +267,14 @@ Grouped checked(const GroupedLinearArgs& args) {
   check(args.weights.size() == 1 || args.weights.size() == 2,
         "grouped_linear takes 1 or 2 projections, not ", args.weights.size());
   const PackedExperts& one = *args.weights[0];
-  check_tensor(args.x, {-1, one.cols()}, DType::kBF16, "x of grouped_linear");
+  check_half(args.x, "x of grouped_linear");
+  check_tensor(args.x, {-1, one.cols()}, args.x.dtype, "x of grouped_linear");
   check_tensor(args.offsets, {one.num_experts() + 1}, DType::kI32, "offsets of grouped_linear");
   check_float(args.y, "y of grouped_linear");
   check_vectors(args.x, "x of grouped_linear");
-  Grouped p{.x = reinterpret_cast<const Bf16*>(args.x.data),
+  check(args.y.dtype == args.x.dtype || args.y.dtype == DType::kF32, "grouped_linear: y is ",
+        name(args.y.dtype), ", and x ", name(args.x.dtype));
+  Grouped p{.x = args.x.data,
             .y = args.y.data,
             .x_stride = args.x.stride(0),
             .y_stride = args.y.stride(0),
@@ -281,13 +286,14 @@ Grouped checked(const GroupedLinearArgs& args) {
   int columns = 0;
   for (std::size_t i = 0; i < args.weights.size(); ++i) {
     const PackedExperts& experts = *args.weights[i];
-    check(
-        experts.complete() && experts.packing() == Packing::kGpuRows &&
-            experts.num_experts() == one.num_experts() && experts.cols() == one.cols(),
-        "grouped_linear: the projections must be of all of the same experts, in the GPU's memory");
-    p.projections[i] = {.w = reinterpret_cast<const Bf16*>(experts.expert(0)),
-                        .expert_stride = (experts.expert(1) - experts.expert(0)) /
-                                         static_cast<std::int64_t>(sizeof(Bf16)),
+    check(experts.complete() && experts.packing() == Packing::kGpuRows &&
+              experts.num_experts() == one.num_experts() && experts.cols() == one.cols() &&
+              experts.dtype() == args.x.dtype,
+          "grouped_linear: the projections must be of all of the same experts, in the GPU's memory "
+          "and of the type of x, ",
+          name(args.x.dtype));
+    p.projections[i] = {.w = experts.expert(0),
+                        .expert_stride = (experts.expert(1) - experts.expert(0)) / 2,
                         .rows = static_cast<int>(experts.rows()),
                         .first_column = columns};
     columns += static_cast<int>(experts.rows());
@@ -310,20 +316,26 @@ void grouped_linear(const GroupedLinearArgs& args, Stream& stream) {
   const unsigned columns =
       static_cast<unsigned>(p.first_blocks) + blocks_for(p.projections[1].rows, rows_of_block);
   const cudaStream_t on = as_cuda(stream).handle();
-  visit_device_float(args.y.dtype, [&]<class Y>() {
+  const auto start = [&]<class T, class Y>() {
     if (few) {
       const dim3 grid(columns, static_cast<unsigned>(p.num_experts));
-      launch("grouped_linear", few_kernel<Y>, {grid, kThreads}, on, p);
+      launch("grouped_linear", few_kernel<T, Y>, {grid, kThreads}, on, p);
       return;
     }
     // Every expert may have a tile that is not full.
     const dim3 grid(columns, static_cast<unsigned>(rows / kTile + p.num_experts));
     cuda::check_cuda(
-        cudaFuncSetAttribute(tile_kernel<Y>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        cudaFuncSetAttribute(tile_kernel<T, Y>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(kTileSharedBytes)),
         "reserving shared memory for grouped_linear");
-    launch("grouped_linear", tile_kernel<Y>, {grid, kThreads, kTileSharedBytes}, on, p);
-  });
+    launch("grouped_linear", tile_kernel<T, Y>, {grid, kThreads, kTileSharedBytes}, on, p);
+  };
+  const bool wide = args.y.dtype == DType::kF32;
+  if (args.x.dtype == DType::kF16) {
+    wide ? start.template operator()<F16, float>() : start.template operator()<F16, F16>();
+  } else {
+    wide ? start.template operator()<Bf16, float>() : start.template operator()<Bf16, Bf16>();
+  }
 }
 
 }  // namespace minisgl::kernels::gpu

@@ -29,8 +29,14 @@ inline void check_vectors(const TensorView& tensor, const char* what) {
 }
 
 inline void check_float(const TensorView& tensor, const char* what) {
-  check(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16, what, " is ",
-        name(tensor.dtype), "; a GPU takes bf16 or f32");
+  check(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16,
+        what, " is ", name(tensor.dtype), "; a GPU takes bf16, f16 or f32");
+}
+
+/// Throws Error unless `tensor` is of bf16 or f16, what products on tensor cores take.
+inline void check_half(const TensorView& tensor, const char* what) {
+  check(tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16, what, " is ",
+        name(tensor.dtype), "; a GPU takes bf16 or f16");
 }
 
 /// Throws Error unless activations are f32 or bf16 and keys and values f32, bf16 or fp8 (e4m3), or

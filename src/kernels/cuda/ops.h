@@ -1,7 +1,7 @@
 // The ops of this layer on a GPU, which the functions of the same names in kernels/ call when their
 // stream is one of a GPU. No CUDA header is needed to include this.
 //
-// In common: activations are bf16 (f32 where said), sums f32, weights of norms and biases f32.
+// In common: activations are bf16 or f16 (f32 where said), sums f32, weights of norms and biases f32.
 // Vectors are read 16 bytes at a time, so widths are multiples of 8 and rows are aligned to 16
 // bytes. All is enqueued; nothing allocates or synchronises but where said. Errors are found on the
 // host: shapes, types, alignment, a launch that fails. Dry streams drop the work after the checks.
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "kernels/attention.h"
 #include "kernels/grouped_linear.h"
@@ -24,16 +25,16 @@
 
 namespace minisgl::kernels::gpu {
 
-/// See kernels/norm.h. x and y are f32 or bf16 each.
+/// See kernels/norm.h. x and y are f32, bf16 or f16 each.
 void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& stream);
-/// x f32 or bf16, residual f32: what was added in many layers is not rounded in each of them.
+/// x f32, bf16 or f16, residual f32: what was added in many layers is not rounded in each of them.
 void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, float eps,
                         Stream& stream);
 
-/// See kernels/activation.h. Both bf16 or both f32.
+/// See kernels/activation.h. Both of one type: bf16, f16 or f32.
 void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream);
 
-/// See kernels/gather.h. gather_rows: both bf16 or both f32.
+/// See kernels/gather.h. gather_rows: both of one type, bf16, f16 or f32.
 void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream);
 void gather(TensorView values, TensorView index, TensorView out, Stream& stream);
 void scatter(TensorView in, TensorView index, TensorView values, Stream& stream);
@@ -44,10 +45,12 @@ void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stre
 /// rounded to nearest even, up to 448), or bf16 or f32, or f16 if q is.
 void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream);
 
-/// `weight` (host memory, any weight type) as bf16 [rows, cols] in the memory of `device`:
-/// Packing::kGpuRows. Waits for the copy.
+/// `weight` (host memory, any weight type) as [rows, cols] of `dtype`, bf16 or f16, in the memory
+/// of `device`: Packing::kGpuRows. Waits for the copy. Throws Error, which begins with `what`, when a
+/// number is beyond the range of f16.
 PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
-                         ThreadPool& pool, Device device);
+                         ThreadPool& pool, Device device, DType dtype = DType::kBF16,
+                         std::string_view what = "a weight");
 /// Matrices of kGpuRows with equal cols, one after the other, as one. Waits.
 PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);
 
@@ -59,14 +62,15 @@ void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorVi
             TensorView y, Stream& stream);
 constexpr std::int64_t kSmallTokens = 16;
 
-/// See kernels/linear.h. y bf16 or f32. An id outside of the table gives zeros.
+/// See kernels/linear.h. y bf16, f16 or f32. An id outside of the table gives zeros.
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);
 
-/// See kernels/moe.h. Logits and weights f32; x and y bf16 or f32 each.
+/// See kernels/moe.h. Logits and weights f32; x and y bf16, f16 or f32 each.
 void route_tokens(TensorView logits, bool normalize, const Routing& routing, Stream& stream);
 void combine_experts(TensorView x, const Routing& routing, TensorView y, Stream& stream);
 
-/// See kernels/grouped_linear.h. x bf16, y bf16 or f32, matrices of kGpuRows. The order of a row's
+/// See kernels/grouped_linear.h. x and matrices (kGpuRows) both bf16 or both f16, y like x or f32.
+/// The order of a row's
 /// sums depends on how many rows there are in all, unless the stream is deterministic.
 void grouped_linear(const GroupedLinearArgs& args, Stream& stream);
 

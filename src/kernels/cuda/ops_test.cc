@@ -28,6 +28,12 @@ using testing_util::copy_to;
 using testing_util::error_of;
 
 constexpr double kBf16 = 0x1p-8;
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+/// How far a result of this type may be off, relative to its size.
+double rounding(DType type) {
+  return type == DType::kF32 ? 1e-5 : type == DType::kBF16 ? kBf16 : 0x1p-11;
+}
 
 /// f32 numbers that bf16 can hold.
 Tensor random_tensor(const Shape& shape, std::uint64_t seed, float amplitude = 1) {
@@ -91,21 +97,23 @@ TEST_F(GpuOpsTest, NormsAreThoseOfTheReference) {
       Tensor expected({tokens, hidden}, DType::kF32);
       ref::rms_norm(x, weight, 1e-5F, expected);
       const Tensor gpu_weight = to_gpu(weight);
-      for (const DType in : {DType::kF32, DType::kBF16})
-        for (const DType out : {DType::kF32, DType::kBF16}) {
+      for (const DType in : kTypes)
+        for (const DType out : kTypes) {
           const Tensor y = poisoned({tokens, hidden}, out);
           rms_norm(to_gpu(x, in), gpu_weight, 1e-5F, y, *stream_);
-          expect_near(y, expected, out == DType::kF32 ? 1e-5 : kBf16, 1e-6, "rms_norm " + what);
+          expect_near(y, expected, rounding(out), 1e-6, "rms_norm " + what);
         }
 
-      Tensor sum = random_tensor({tokens, hidden}, 3, 10);
-      const Tensor gpu_residual = to_gpu(sum);
-      const Tensor gpu_x = to_gpu(x, DType::kBF16);
-      const Tensor same = converted(x, DType::kF32);
-      ref::fused_add_rms_norm(same, sum, weight, 1e-5F);
-      fused_add_rms_norm(gpu_x, gpu_residual, gpu_weight, 1e-5F, *stream_);
-      expect_near(gpu_residual, sum, 1e-6, 1e-6, "residual " + what);
-      expect_near(gpu_x, same, kBf16, 1e-6, "fused_add_rms_norm " + what);
+      for (const DType type : {DType::kBF16, DType::kF16}) {
+        Tensor sum = random_tensor({tokens, hidden}, 3, 10);
+        const Tensor gpu_residual = to_gpu(sum);
+        const Tensor gpu_x = to_gpu(x, type);
+        const Tensor same = converted(x, DType::kF32);
+        ref::fused_add_rms_norm(same, sum, weight, 1e-5F);
+        fused_add_rms_norm(gpu_x, gpu_residual, gpu_weight, 1e-5F, *stream_);
+        expect_near(gpu_residual, sum, 1e-6, 1e-6, "residual " + what);
+        expect_near(gpu_x, same, rounding(type), 1e-6, "fused_add_rms_norm " + what);
+      }
     }
 }
 
@@ -115,10 +123,10 @@ TEST_F(GpuOpsTest, TheActivationIsThatOfTheReference) {
       const Tensor gate_up = random_tensor({tokens, 2 * width}, 4, 12);
       Tensor expected({tokens, width}, DType::kF32);
       ref::silu_and_mul(gate_up, expected);
-      for (const DType type : {DType::kF32, DType::kBF16}) {
+      for (const DType type : kTypes) {
         const Tensor y = poisoned({tokens, width}, type);
         silu_and_mul(to_gpu(gate_up, type), y, *stream_);
-        expect_near(y, expected, type == DType::kF32 ? 1e-5 : kBf16, 1e-7, "silu_and_mul");
+        expect_near(y, expected, rounding(type), 1e-7, "silu_and_mul");
       }
     }
 }
@@ -127,13 +135,14 @@ TEST_F(GpuOpsTest, RowsAndNumbersMoveByIndex) {
   const std::vector<std::int32_t> index{4, 0, 2, 4, 1};
   const Tensor gpu_index = to_gpu(ints(index));
   const Tensor x = random_tensor({6, 576}, 5);
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const DType type : kTypes) {
     const Tensor y = poisoned({5, 576}, type);
     gather_rows(to_gpu(x, type), gpu_index, y, *stream_);
-    const Tensor found = to_host(y);
+    const Tensor found = to_host(y), right = converted(converted(x, type), DType::kF32);
     for (std::size_t i = 0; i < index.size(); ++i)
       for (std::int64_t d = 0; d < 576; ++d)
-        ASSERT_EQ(found.view().as<float>()[i * 576 + d], x.view().as<float>()[index[i] * 576 + d]);
+        ASSERT_EQ(found.view().as<float>()[i * 576 + d],
+                  right.view().as<float>()[index[i] * 576 + d]);
   }
   const Tensor values = to_gpu(ints({10, 11, 12, 13, 14}));
   const Tensor out = to_gpu(ints({0, 0, 0, 0, 0}));
@@ -200,8 +209,8 @@ TEST_F(GpuOpsTest, RopeWithNormsAndTheStoreAreThoseOfTheReference) {
       ref::qk_norm_rope_store(run(qkv, host_positions, host_slots, table, q_norm, k_norm, q, k, v));
       const Tensor gpu_positions = to_gpu(host_positions), gpu_slots = to_gpu(host_slots);
       const Tensor gpu_table = to_gpu(table), qn = to_gpu(q_norm), kn = to_gpu(k_norm);
-      for (const DType type : {DType::kF32, DType::kBF16}) {
-        const double relative = type == DType::kF32 ? 1e-5 : kBf16;
+      for (const DType type : kTypes) {
+        const double relative = rounding(type);
         const Tensor from = to_gpu(qkv, type);
         const Tensor gpu_q = poisoned(q_shape, type);
         const Tensor gpu_k(kv_shape, type, {.device = kGpu}),
@@ -210,7 +219,7 @@ TEST_F(GpuOpsTest, RopeWithNormsAndTheStoreAreThoseOfTheReference) {
             run(from, gpu_positions, gpu_slots, gpu_table, qn, kn, gpu_q, gpu_k, gpu_v), *stream_);
         expect_near(gpu_q, q, relative, 1e-5, "q");
         expect_near(gpu_k, k, relative, 1e-5, "k");
-        expect_near(gpu_v, v, 0, 0, "v");
+        expect_near(gpu_v, converted(converted(v, type), DType::kF32), 0, 0, "v");
       }
       for (const DType type : {DType::kBF16, DType::kF16}) {
         const Tensor from = to_gpu(qkv, type), gpu_q = poisoned(q_shape, type);
@@ -324,6 +333,48 @@ TEST_F(GpuOpsTest, WeightsOfEveryTypeAndOrderAreRoundedToBf16) {
               << "ids outside of the table give zeros";
     }
   }
+}
+
+TEST_F(GpuOpsTest, ProductsAndWeightsOfF16AreThoseOfTheReference) {
+  ThreadPool pool(4);
+  struct Case {
+    std::int64_t rows, cols;
+  };
+  for (const Case c : {Case{64, 64}, Case{1000, 72}, Case{37, 1544}, Case{2051, 576}}) {
+    const Tensor weight = random_tensor({c.rows, c.cols}, 9);
+    const Tensor bias = random_tensor({c.rows}, 10, 4);
+    const PackedMatrix packed = gpu::pack_matrix(weight, {}, pool, kGpu, DType::kF16);
+    EXPECT_EQ(packed.dtype(), DType::kF16);
+    const Tensor gpu_bias = to_gpu(bias);
+    for (const std::int64_t tokens : {1, 8, 9, 16, 17, 200}) {
+      const Tensor x = random_tensor({tokens, c.cols}, 11);
+      Tensor expected({tokens, c.rows}, DType::kF32);
+      linear_reference(x, weight, bias, expected);
+      const Tensor gpu_x = to_gpu(x, DType::kF16);
+      for (const DType type : {DType::kF32, DType::kF16}) {
+        const Tensor y = poisoned({tokens, c.rows}, type);
+        const PackedMatrix* const matrix = &packed;
+        linear(gpu_x, {&matrix, 1}, gpu_bias, y, *stream_);
+        // cuBLASLt's result is rounded before the bias is added: products below 64 by 2^-6 at most.
+        expect_near(y, expected, rounding(type), type == DType::kF32 ? 1e-3 : 0.017,
+                    std::to_string(tokens) + " tokens, [" + std::to_string(c.rows) + ", " +
+                        std::to_string(c.cols) + "] " + std::string(name(type)));
+      }
+    }
+    const Tensor ids = to_gpu(ints({3, 0, 36}));
+    const Tensor y = poisoned({3, c.cols}, DType::kF16);
+    embedding(ids, packed, y, *stream_);
+    const Tensor found = to_host(y), table = converted(converted(weight, DType::kF16), DType::kF32);
+    for (int row = 0; row < 3; ++row)
+      for (std::int64_t d = 0; d < c.cols; ++d)
+        ASSERT_EQ(found.view().as<float>()[row * c.cols + d],
+                  table.view().as<float>()[std::vector{3, 0, 36}[row] * c.cols + d]);
+  }
+  Tensor large({8, 8}, DType::kF32);
+  large.view().as<float>()[13] = 70000;
+  EXPECT_EQ(error_of([&] { gpu::pack_matrix(large, {}, pool, kGpu, DType::kF16, "w"); }),
+            "w has values beyond the range of f16; choose another --dtype");
+  EXPECT_NO_THROW(gpu::pack_matrix(large, {}, pool, kGpu));
 }
 
 TEST_F(GpuOpsTest, WhatAGpuCannotReadIsSaid) {

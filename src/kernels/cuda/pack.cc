@@ -1,6 +1,9 @@
 // Weights on their way to a GPU.
 
+#include <atomic>
+#include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -11,7 +14,9 @@
 
 namespace minisgl::kernels::gpu {
 PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
-                         ThreadPool& pool, Device device) {
+                         ThreadPool& pool, Device device, DType dtype, std::string_view what) {
+  check(dtype == DType::kBF16 || dtype == DType::kF16, "weights on a GPU are bf16 or f16, not ",
+        name(dtype));
   check(weight.rank() == 2 && weight.stride(1) == 1,
         "a weight must be a matrix of contiguous rows");
   const std::int64_t rows =
@@ -23,33 +28,50 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
   const std::int64_t part_rows = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / (cols * 2));
   Buffer staging(static_cast<std::size_t>(std::min(part_rows, rows) * cols) * sizeof(BFloat16),
                  {.pinned_for = device});
+  std::atomic<bool> beyond = false;
   for (std::int64_t first = 0; first < rows; first += part_rows) {
     const std::int64_t count = std::min(part_rows, rows - first);
     pool.parallel_for(count, [&](std::int64_t i) {
       const std::int64_t row = row_order.empty() ? first + i : row_order[first + i];
       const std::byte* from = weight.data + bytes_of(weight.dtype, row * weight.stride(0));
-      auto* to = reinterpret_cast<BFloat16*>(staging.data()) + i * cols;
-      if (weight.dtype == DType::kBF16) {
-        std::memcpy(to, from, static_cast<std::size_t>(cols) * sizeof(BFloat16));
+      std::byte* to = staging.data() + i * cols * 2;
+      if (weight.dtype == dtype) {
+        std::memcpy(to, from, static_cast<std::size_t>(cols) * 2);
         return;
       }
       thread_local std::vector<float> values;
       values.resize(static_cast<std::size_t>(cols));
       dequantize_row(weight.dtype, from, cols, values.data());
-      for (std::int64_t k = 0; k < cols; ++k) to[k] = to_bf16(values[static_cast<std::size_t>(k)]);
+      if (dtype == DType::kBF16) {
+        auto* numbers = reinterpret_cast<BFloat16*>(to);
+        for (std::int64_t k = 0; k < cols; ++k)
+          numbers[k] = to_bf16(values[static_cast<std::size_t>(k)]);
+      } else {
+        auto* numbers = reinterpret_cast<Half*>(to);
+        for (std::int64_t k = 0; k < cols; ++k) {
+          const float value = values[static_cast<std::size_t>(k)];
+          numbers[k] = to_f16(value);
+          if (std::isfinite(value) && std::isinf(to_f32(numbers[k])))
+            beyond.store(true, std::memory_order_relaxed);
+        }
+      }
     });
+    if (beyond)
+      throw Error(std::string(what) +
+                  " has values beyond the range of f16; choose another --dtype");
     cuda::copy_now(data.data() + first * cols * 2, staging.data(),
                    static_cast<std::size_t>(count * cols * 2));
   }
-  return {rows, cols, weight.dtype, Packing::kGpuRows, std::move(data)};
+  return {rows, cols, dtype, Packing::kGpuRows, std::move(data)};
 }
 
 PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts) {
   check(!parts.empty(), "no matrices to concatenate");
   std::int64_t rows = 0;
   for (const PackedMatrix& part : parts) {
-    check(part.packing() == Packing::kGpuRows && part.cols() == parts[0].cols(),
-          "only matrices of equal width in a GPU's memory can be concatenated");
+    check(part.packing() == Packing::kGpuRows && part.cols() == parts[0].cols() &&
+              part.dtype() == parts[0].dtype(),
+          "only matrices of equal width and type in a GPU's memory can be concatenated");
     rows += part.rows();
   }
   Buffer data(static_cast<std::size_t>(rows * parts[0].cols()) * sizeof(BFloat16),

@@ -28,12 +28,19 @@ template <>
 struct DeviceType<BFloat16> {
   using type = Bf16;
 };
+template <>
+struct DeviceType<Half> {
+  using type = F16;
+};
 
-/// Calls f.operator()<T>() with the device's type for f32 or bf16, which the caller has checked.
+/// Calls f.operator()<T>() with the device's type for f32, bf16 or f16, which the caller has
+/// checked.
 template <class F>
 void visit_device_float(DType type, F&& f) {
   if (type == DType::kBF16) {
     f.template operator()<Bf16>();
+  } else if (type == DType::kF16) {
+    f.template operator()<F16>();
   } else {
     f.template operator()<float>();
   }
@@ -101,6 +108,18 @@ struct Vec8 {
     }
     return r;
   }
+  __device__ static Vec8 load(const F16* p) {
+    const uint4 raw = *reinterpret_cast<const uint4*>(p);
+    const auto* pairs = reinterpret_cast<const __half2*>(&raw);
+    Vec8 r;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = __half22float2(pairs[i]);
+      r.v[2 * i] = pair.x;
+      r.v[2 * i + 1] = pair.y;
+    }
+    return r;
+  }
   __device__ void store(float* p) const {
     reinterpret_cast<float4*>(p)[0] = {v[0], v[1], v[2], v[3]};
     reinterpret_cast<float4*>(p)[1] = {v[4], v[5], v[6], v[7]};
@@ -109,6 +128,12 @@ struct Vec8 {
     __nv_bfloat162 pairs[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) pairs[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+    *reinterpret_cast<uint4*>(p) = *reinterpret_cast<const uint4*>(pairs);
+  }
+  __device__ void store(F16* p) const {
+    __half2 pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = __floats2half2_rn(v[2 * i], v[2 * i + 1]);
     *reinterpret_cast<uint4*>(p) = *reinterpret_cast<const uint4*>(pairs);
   }
 };
