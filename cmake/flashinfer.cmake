@@ -90,17 +90,14 @@ function(minisgl_add_xqa target)
   endif()
   set(sources "")
   foreach(dim IN ITEMS 64 128)
-    foreach(page IN ITEMS 16 64)
-      foreach(group RANGE 1 8)
-        set(file ${CMAKE_BINARY_DIR}/generated/xqa/xqa_d${dim}_g${group}_p${page}.cu)
-        file(CONFIGURE OUTPUT ${file} CONTENT
+    foreach(group RANGE 1 8)
+      set(file ${CMAKE_BINARY_DIR}/generated/xqa/xqa_d${dim}_g${group}.cu)
+      file(CONFIGURE OUTPUT ${file} CONTENT
 "#define HEAD_ELEMS @dim@
 #define HEAD_GRP_SIZE @group@
-#define TOKENS_PER_PAGE @page@
 #include \"kernels/cuda/flashinfer/xqa_variant.cuh\"
 " @ONLY)
-        list(APPEND sources ${file})
-      endforeach()
+      list(APPEND sources ${file})
     endforeach()
   endforeach()
   add_library(minisgl_xqa OBJECT ${sources})

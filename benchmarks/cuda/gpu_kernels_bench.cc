@@ -166,7 +166,7 @@ struct AttentionCase {
                                    queries == 1 ? "y" : "ies");
     if (dim != 128 || heads != 16) text += fmt::format(", {}/{} heads of {}", heads, kv_heads, dim);
     if (fp8) text += ", fp8";
-    if (with_xqa) text += fmt::format(" (XQA, pages of {})", page);
+    if (with_xqa) text += " (XQA)";
     return queries == 1 ? text : text + (in_tiles ? " (tiles)" : " (ours)");
   }
 };
@@ -213,7 +213,7 @@ void attention(Bench& bench, Stream& stream, const AttentionCase& c) {
   const Shape q_shape{std::int64_t{c.rows} * c.queries, c.heads, c.dim};
   const Tensor q = random_numbers(q_shape);
   const Tensor out(q_shape, DType::kBF16, {.device = kGpu});
-  const kernels::gpu::XqaShape xqa{c.heads, c.kv_heads, c.dim, c.page};
+  const kernels::gpu::XqaShape xqa{c.heads, c.kv_heads, c.dim};
   if (c.with_xqa) kernels::gpu::prepare_xqa(xqa, kGpu);
   const Tensor workspace(
       {std::max(kernels::gpu::paged_attention_workspace_bytes(c.heads, c.kv_heads, c.dim),
@@ -330,9 +330,12 @@ int run(const std::string& filter) {
     for (const std::int32_t keys : {128, 1024, 4096}) {
       attention(bench, *stream, {rows, keys, 1});
       attention(bench, *stream, {.rows = rows, .keys = keys, .queries = 1, .fp8 = true});
-      for (const std::int32_t page : {16, 64})
-        attention(bench, *stream,
-                  {.rows = rows, .keys = keys, .queries = 1, .page = page, .with_xqa = true});
+      attention(bench, *stream,
+                {.rows = rows,
+                 .keys = keys,
+                 .queries = 1,
+                 .page = kernels::gpu::kXqaPageSize,
+                 .with_xqa = true});
     }
   attention(bench, *stream, {.rows = 64, .keys = 1024, .queries = 1, .heads = 40});
   prompts(bench, *stream);

@@ -16,12 +16,15 @@ namespace minisgl {
 namespace {
 
 std::int64_t block_capacity(const AttentionShape& shape, std::int32_t table_page_size) {
-  const std::int64_t pages = ceil_div<std::int64_t>(shape.max_seq_len_tokens, table_page_size);
+  std::int64_t pages = ceil_div<std::int64_t>(shape.max_seq_len_tokens, table_page_size);
   std::int64_t tiles = 0;
   if constexpr (cuda::kBuilt)
-    if (!shape.device.is_cpu()) tiles = prefill_tiles_capacity(shape);
-  // Five arrays, each of which may lose up to 16 entries to alignment.
-  return shape.max_rows * (3 + pages) + 2 + tiles + 5 * 16;
+    if (!shape.device.is_cpu()) {
+      pages += ceil_div<std::int64_t>(shape.max_seq_len_tokens, shape.page_size);
+      tiles = prefill_tiles_capacity(shape);
+    }
+  // Six arrays, each of which may lose up to 16 entries to alignment.
+  return shape.max_rows * (3 + pages) + 2 + tiles + 6 * 16;
 }
 
 }  // namespace
@@ -57,9 +60,9 @@ void TrtllmBackend::prepare_gpu() {
           "in ",
           minisgl::name(shape_.activations), " with those of ", minisgl::name(shape_.kv_dtype),
           "; use fa");
-    table_page_size_ = kernels::gpu::xqa_table_page_size(shape_.page_size);
-    kernels::gpu::prepare_xqa(
-        {shape_.num_heads, shape_.num_kv_heads, shape_.head_dim, table_page_size_}, shape_.device);
+    table_page_size_ = kernels::gpu::kXqaPageSize;
+    kernels::gpu::prepare_xqa({shape_.num_heads, shape_.num_kv_heads, shape_.head_dim},
+                              shape_.device);
     log::info(
         "The attention backend trtllm computes decode steps with XQA and, on this GPU, prompts "
         "with fa's kernels");
@@ -84,26 +87,30 @@ std::unique_ptr<AttentionMetadata> TrtllmBackend::prepare_metadata(const Batch& 
   prefix_sums(rows, cum_seq_lens_kv.host, [](const BatchRow& row) { return row.device_len; });
   metadata->cum_seq_lens_kv = cum_seq_lens_kv.device;
 
-  const std::int64_t width = ceil_div(lengths.max_seqlen_k, table_page_size_);
-  const auto block_tables = block->add({num_rows, width});
-  for (std::int64_t i = 0; i < num_rows; ++i) {
-    const std::int32_t pages = ceil_div(rows[i].device_len, table_page_size_);
-    fill_pages(batch.page_table->row(rows[i].row), table_page_size_,
-               block_tables.host.subspan(i * width, pages));
-  }
-  metadata->block_tables = block_tables.device;
+  const auto page_table = [&](std::int64_t first, std::int32_t page_size) {
+    const std::int64_t width = ceil_div(lengths.max_seqlen_k, page_size);
+    const auto table = block->add({num_rows - first, width});
+    for (std::int64_t i = first; i < num_rows; ++i) {
+      const std::int32_t pages = ceil_div(rows[i].device_len, page_size);
+      fill_pages(batch.page_table->row(rows[i].row), page_size,
+                 table.host.subspan((i - first) * width, pages));
+    }
+    return table.device;
+  };
+  metadata->block_tables = page_table(0, table_page_size_);
 
   metadata->num_decode =
       lengths.max_seqlen_q == 1 ? static_cast<std::int32_t>(num_rows) : batch.num_decode;
   if constexpr (cuda::kBuilt)
-    if (!shape_.device.is_cpu() && lengths.max_seqlen_q > 1 && !copy.dry()) {
-      AttentionShape in_table_pages = shape_;
-      in_table_pages.page_size = table_page_size_;
-      if (!has_tiles_) has_tiles_ = has_prefill_tiles(in_table_pages);
+    if (!shape_.device.is_cpu() && lengths.max_seqlen_q > 1) {
       // Prompts are computed as a step of their own, which begins after the decode rows.
-      if (*has_tiles_)
-        metadata->prefill_tiles =
-            add_prefill_tiles(rows.subspan(batch.num_decode), /*first=*/0, shape_.head_dim, block);
+      metadata->prefill_pages = page_table(batch.num_decode, shape_.page_size);
+      if (!copy.dry()) {
+        if (!has_tiles_) has_tiles_ = has_prefill_tiles(shape_);
+        if (*has_tiles_)
+          metadata->prefill_tiles = add_prefill_tiles(rows.subspan(batch.num_decode), /*first=*/0,
+                                                      shape_.head_dim, block);
+      }
     }
 
   // The same three ways as fa's cu_seqlens_q.
@@ -151,23 +158,23 @@ void TrtllmBackend::forward(TensorView q, std::int64_t layer, TensorView out, Fo
                            workspace, ctx.stream);
 }
 
-void TrtllmBackend::forward_on_gpu(TensorView q, const TrtllmMetadata& metadata, KvView kv,
+void TrtllmBackend::forward_on_gpu(TensorView q, const TrtllmMetadata& metadata, const KvView& kv,
                                    TensorView out, ForwardContext& ctx) const {
   if constexpr (cuda::kBuilt) {
-    kv.page_size = table_page_size_;
     const ScratchScope scope(ctx.scratch);
-    const std::int64_t bytes =
-        std::max(kernels::gpu::xqa_workspace_bytes(
-                     {shape_.num_heads, shape_.num_kv_heads, shape_.head_dim, table_page_size_}),
-                 kernels::gpu::paged_attention_workspace_bytes(
-                     shape_.num_heads, shape_.num_kv_heads, shape_.head_dim));
+    const std::int64_t bytes = std::max(
+        kernels::gpu::xqa_workspace_bytes({shape_.num_heads, shape_.num_kv_heads, shape_.head_dim}),
+        kernels::gpu::paged_attention_workspace_bytes(shape_.num_heads, shape_.num_kv_heads,
+                                                      shape_.head_dim));
     const TensorView workspace = ctx.scratch.alloc({bytes}, DType::kU8);
     const std::int64_t rows = metadata.seq_lens.dim(0);
     const std::int64_t decode = metadata.num_decode;
+    KvView in_table_pages = kv;
+    in_table_pages.page_size = table_page_size_;
     if (decode > 0)
       kernels::gpu::xqa_decode(
           {.q = q.slice(0, decode),
-           .kv = kv,
+           .kv = in_table_pages,
            .cache_seqlens = metadata.seq_lens.slice(0, decode),
            .page_table = metadata.block_tables.slice(0, decode),
            .scale = shape_.scale,
@@ -181,7 +188,7 @@ void TrtllmBackend::forward_on_gpu(TensorView q, const TrtllmMetadata& metadata,
            .kv = kv,
            .cu_seqlens_q = metadata.cum_seq_lens_q.slice(decode, rows + 1),
            .cache_seqlens = metadata.seq_lens.slice(decode, rows),
-           .page_table = metadata.block_tables.slice(decode, rows),
+           .page_table = metadata.prefill_pages,
            .scale = shape_.scale,
            .max_seqlen_q = metadata.max_q_len,
            .max_seqlen_k = metadata.max_kv_len,

@@ -17,9 +17,9 @@ struct TrtllmMetadata final : AttentionMetadata {
   /// Of arrays that somebody else owns.
   TrtllmMetadata() : block(nullptr, nullptr) {}
 
-  TensorView block_tables;     ///< [rows, pages of the longest row], in pages (on a GPU those of
-                               ///< 32 tokens count as two of 16); what lies behind a row's own
-                               ///< pages is undefined
+  TensorView block_tables;     ///< [rows, pages of the longest row], in pages (on a GPU of 16
+                               ///< tokens, whatever the pool's are); what lies behind a row's
+                               ///< own pages is undefined
   TensorView seq_lens;         ///< [rows], device_len
   TensorView cum_seq_lens_q;   ///< [rows + 1], prefix sums of extend_len; the memory of
                                ///< cum_seq_lens_kv if no row has a cached prefix
@@ -27,7 +27,9 @@ struct TrtllmMetadata final : AttentionMetadata {
   std::int32_t max_q_len = 0;
   std::int32_t max_kv_len = 0;
   std::int32_t num_decode = 0;  ///< on a GPU: the first rows, which compute one token each
-  TensorView prefill_tiles;     ///< of the other rows, for a GPU: see PagedAttentionArgs
+  // Of the other rows, on a GPU.
+  TensorView prefill_pages;  ///< [rows, pages of the longest row], in the pool's pages
+  TensorView prefill_tiles;  ///< see PagedAttentionArgs
   ArgumentPool::Lease block;
 };
 
@@ -67,8 +69,8 @@ class TrtllmBackend final : public AttentionBackend {
   };
   const TrtllmMetadata& captured_metadata(std::int32_t batch_size) const;
   void prepare_gpu();
-  void forward_on_gpu(TensorView q, const TrtllmMetadata& metadata, KvView kv, TensorView out,
-                      ForwardContext& ctx) const;
+  void forward_on_gpu(TensorView q, const TrtllmMetadata& metadata, const KvView& kv,
+                      TensorView out, ForwardContext& ctx) const;
 
   AttentionShape shape_;
   std::int32_t table_page_size_;   // tokens of an entry of block_tables

@@ -191,7 +191,7 @@ class GpuAttentionTest : public testing_util::GpuTest {
                  table = copy_to(p.page_table, kGpu, *stream_);
     const Tensor out = poisoned(p.q);
     const PagedAttentionArgs args = p.args(q, k, v, out, offsets, lengths, table);
-    const gpu::XqaShape shape{p.c.q_heads, p.c.kv_heads, p.c.head_dim, p.c.page_size};
+    const gpu::XqaShape shape{p.c.q_heads, p.c.kv_heads, p.c.head_dim};
     const Tensor workspace({gpu::xqa_workspace_bytes(shape)}, DType::kU8, {.device = kGpu});
     if (with_xqa) {
       gpu::prepare_xqa(shape, kGpu);
@@ -371,9 +371,9 @@ TEST_F(GpuAttentionTest, XqaIsThePlainKernelUpToRoundingOnRandomBatches) {
   for (int round = 0; round < 320; ++round) {
     Case c;
     c.head_dim = round % 2 == 0 ? 64 : 128;
-    c.page_size = round / 2 % 2 == 0 ? 16 : 64;
+    c.page_size = gpu::kXqaPageSize;
     c.kv_heads = kKvHeads[random.below(4)];
-    c.q_heads = c.kv_heads * (round / 4 % 8 + 1);
+    c.q_heads = c.kv_heads * (round / 2 % 8 + 1);
     const std::int64_t count = random.between(1, round % 20 == 0 ? 300 : 9);
     for (std::int64_t i = 0; i < count; ++i)
       c.sequences.push_back(
@@ -405,9 +405,9 @@ TEST_F(GpuAttentionTest, XqaRefusesWhatThereIsNoKernelFor) {
     }
     return "no error";
   };
-  EXPECT_EQ(error_of({16, 8, 128, 64}), "no error");
-  EXPECT_NE(error_of({18, 2, 128, 64}).find("9 query heads to a KV head"), std::string::npos);
-  EXPECT_NE(error_of({16, 8, 96, 64}).find("heads of 96"), std::string::npos);
+  EXPECT_EQ(error_of({16, 8, 128}), "no error");
+  EXPECT_NE(error_of({18, 2, 128}).find("9 query heads to a KV head"), std::string::npos);
+  EXPECT_NE(error_of({16, 8, 96}).find("heads of 96"), std::string::npos);
 }
 
 TEST(PrefillTilesTest, CoverEveryQueryOnceAndBeginWithTheOnesThatSeeMost) {

@@ -31,9 +31,9 @@ std::int32_t group_of(const XqaShape& shape) { return shape.num_heads / shape.nu
 
 XqaKernel kernel_for([[maybe_unused]] const XqaShape& shape) {
 #ifdef MINISGL_HAS_FLASHINFER
-#define MINISGL_XQA_CASE(dim, group, page)                                          \
-  if (shape.head_dim == dim && group_of(shape) == group && shape.page_size == page) \
-    return {prepare_xqa_d##dim##_g##group##_p##page, launch_xqa_d##dim##_g##group##_p##page};
+#define MINISGL_XQA_CASE(dim, group)                     \
+  if (shape.head_dim == dim && group_of(shape) == group) \
+    return {prepare_xqa_d##dim##_g##group, launch_xqa_d##dim##_g##group};
   MINISGL_XQA_KERNELS(MINISGL_XQA_CASE)
 #undef MINISGL_XQA_CASE
 #endif
@@ -45,9 +45,8 @@ XqaKernel checked_kernel(const XqaShape& shape) {
   check(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0, shape.num_heads,
         " query heads are no multiple of ", shape.num_kv_heads, " KV heads");
   const XqaKernel kernel = kernel_for(shape);
-  check(kernel.launch != nullptr, "there is no XQA kernel for heads of ", shape.head_dim, ", ",
-        group_of(shape), " query heads to a KV head and page tables of ", shape.page_size,
-        " tokens");
+  check(kernel.launch != nullptr, "there is no XQA kernel for heads of ", shape.head_dim, " and ",
+        group_of(shape), " query heads to a KV head");
   return kernel;
 }
 
@@ -59,12 +58,6 @@ bool xqa_built() {
 #else
   return false;
 #endif
-}
-
-std::int32_t xqa_table_page_size(std::int32_t page_size) {
-  check(page_size == 16 || page_size == 32 || page_size == 64,
-        "XQA takes pages of 16, 32 or 64 tokens, not ", page_size);
-  return page_size == 64 ? 64 : 16;
 }
 
 void prepare_xqa(const XqaShape& shape, Device device) {
@@ -85,8 +78,9 @@ void xqa_decode(const PagedAttentionArgs& args, TensorView workspace, Stream& st
   check_tensor(args.q, {-1, -1, kv.head_dim}, DType::kBF16, "q");
   check_tensor(args.out, args.q.shape, DType::kBF16, "out");
   check(kv.dtype == DType::kBF16, "XQA is built for bf16 keys and values, not ", name(kv.dtype));
-  const XqaShape shape{static_cast<std::int32_t>(args.q.dim(1)), kv.num_heads, kv.head_dim,
-                       kv.page_size};
+  check(kv.page_size == kXqaPageSize, "XQA reads tables of pages of ", kXqaPageSize,
+        " tokens, not of ", kv.page_size);
+  const XqaShape shape{static_cast<std::int32_t>(args.q.dim(1)), kv.num_heads, kv.head_dim};
   const XqaKernel kernel = checked_kernel(shape);
   const std::int64_t seqs = args.q.dim(0);
   check_tensor(args.cache_seqlens, {seqs}, DType::kI32, "cache_seqlens");

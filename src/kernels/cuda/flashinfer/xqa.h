@@ -14,27 +14,27 @@ struct XqaShape {
   std::int32_t num_heads = 0;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;
-  std::int32_t page_size = 0;
 };
 
 /// Whether this build has XQA: it comes with FlashInfer.
 bool xqa_built();
 
-/// The page size (tokens) that page tables for xqa_decode() count in, where the pool has pages of
-/// `page_size`: there are kernels for 16 and 64, and a page of 32 is two of 16.
-std::int32_t xqa_table_page_size(std::int32_t page_size);
+/// Tokens of a page in the page tables that xqa_decode() reads: a page of 32 or 64 is two or four
+/// of those.
+constexpr std::int32_t kXqaPageSize = 16;
 
-/// Readies the kernel for `shape`, whose page_size is a table's, on a GPU: once before the first
-/// xqa_decode(). Waits for the GPU. Throws Error if there is no such kernel.
+/// Readies the kernel for `shape` on a GPU: once before the first xqa_decode(). Waits for the GPU.
+/// Throws Error if there is no such kernel.
 void prepare_xqa(const XqaShape& shape, Device device);
 
 /// Bytes of workspace, whatever the number of sequences.
 std::int64_t xqa_workspace_bytes(const XqaShape& shape);
 
 /// paged_attention() with one query for each sequence: q and out [B, q_heads, head_dim] bf16,
-/// contiguous; keys and values bf16; no window, no cap. Lengths and pages are read on the device.
-/// Of the arguments, cu_seqlens_q and what is for prompts are not used. max_seqlen_k says over how
-/// many blocks a sequence is shared out at most: equal bits need equal values of it.
+/// contiguous; keys and values bf16; pages of kXqaPageSize; no window, no cap. Lengths and pages
+/// are read on the device. Of the arguments, cu_seqlens_q and what is for prompts are not used.
+/// max_seqlen_k says over how many blocks a sequence is shared out at most: equal bits need equal
+/// values of it.
 ///
 /// Keys that a query does not see are not added, but must be finite; scores that it sees must be
 /// more than -1e5, which is where XQA begins to look for their maximum. Parts of a result are

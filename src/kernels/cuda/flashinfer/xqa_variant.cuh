@@ -1,6 +1,6 @@
-// One kernel of XQA: for heads of HEAD_ELEMS numbers, HEAD_GRP_SIZE query heads to a KV head and
-// pages of TOKENS_PER_PAGE, which the file that includes this defines. The sources of FlashInfer
-// 0.5.3, csrc/xqa, are built as they are, with bf16 throughout.
+// One kernel of XQA: for heads of HEAD_ELEMS numbers and HEAD_GRP_SIZE query heads to a KV head,
+// which the file that includes this defines. The sources of FlashInfer 0.5.3, csrc/xqa, are built
+// as they are, with bf16 throughout.
 
 #pragma once
 
@@ -18,12 +18,13 @@
 #define LOW_PREC_OUTPUT 0
 #define SLIDING_WINDOW 0
 #define SPEC_DEC 0
+#define TOKENS_PER_PAGE 16
 #define USE_CUSTOM_BARRIER 1
 #define USE_INPUT_KV 0
 
-#define MINISGL_JOIN_(name, dim, group, page) name##_d##dim##_g##group##_p##page
-#define MINISGL_JOIN(name, dim, group, page) MINISGL_JOIN_(name, dim, group, page)
-#define MINISGL_XQA(name) MINISGL_JOIN(name, HEAD_ELEMS, HEAD_GRP_SIZE, TOKENS_PER_PAGE)
+#define MINISGL_JOIN_(name, dim, group) name##_d##dim##_g##group
+#define MINISGL_JOIN(name, dim, group) MINISGL_JOIN_(name, dim, group)
+#define MINISGL_XQA(name) MINISGL_JOIN(name, HEAD_ELEMS, HEAD_GRP_SIZE)
 
 // Its own launchers are not used, but have external names, and one of its static objects would
 // start CUDA in every process, whatever the device it is to run on.

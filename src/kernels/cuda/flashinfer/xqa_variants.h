@@ -28,20 +28,17 @@ struct XqaKernel {
   void (*launch)(const XqaLaunch&) = nullptr;
 };
 
-/// f(head_dim, group, page_size) for all that there is: the same lists as in
-/// cmake/flashinfer.cmake.
+/// f(head_dim, group) for all that there is: the same lists as in cmake/flashinfer.cmake.
 // clang-format off
-#define MINISGL_XQA_GROUPS(f, dim, page)                              \
-  f(dim, 1, page) f(dim, 2, page) f(dim, 3, page) f(dim, 4, page)     \
-  f(dim, 5, page) f(dim, 6, page) f(dim, 7, page) f(dim, 8, page)
-#define MINISGL_XQA_KERNELS(f)                                        \
-  MINISGL_XQA_GROUPS(f, 64, 16) MINISGL_XQA_GROUPS(f, 64, 64)         \
-  MINISGL_XQA_GROUPS(f, 128, 16) MINISGL_XQA_GROUPS(f, 128, 64)
+#define MINISGL_XQA_GROUPS(f, dim)                      \
+  f(dim, 1) f(dim, 2) f(dim, 3) f(dim, 4)               \
+  f(dim, 5) f(dim, 6) f(dim, 7) f(dim, 8)
+#define MINISGL_XQA_KERNELS(f) MINISGL_XQA_GROUPS(f, 64) MINISGL_XQA_GROUPS(f, 128)
 // clang-format on
 
-#define MINISGL_XQA_DECLARE(dim, group, page)     \
-  void prepare_xqa_d##dim##_g##group##_p##page(); \
-  void launch_xqa_d##dim##_g##group##_p##page(const XqaLaunch& job);
+#define MINISGL_XQA_DECLARE(dim, group) \
+  void prepare_xqa_d##dim##_g##group(); \
+  void launch_xqa_d##dim##_g##group(const XqaLaunch& job);
 MINISGL_XQA_KERNELS(MINISGL_XQA_DECLARE)
 #undef MINISGL_XQA_DECLARE
 
