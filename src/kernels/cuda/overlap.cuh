@@ -33,7 +33,7 @@ __device__ inline void await_inputs() {
 
 struct LaunchShape {
   dim3 grid;
-  dim3 threads;
+  unsigned threads;
   std::size_t shared_bytes = 0;
 };
 
@@ -46,7 +46,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
   overlapping.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
-  config.blockDim = shape.threads;
+  config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = &overlapping;

@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/flashinfer/xqa_variants.h"
-#include "kernels/cuda/overlap.cuh"
+#include "tensor/cuda/error.h"
 
 #ifndef NDEBUG
 #define NDEBUG  // the kernel has other parameters without it
@@ -66,15 +66,26 @@ void MINISGL_XQA(launch_xqa)(const XqaLaunch& job) {
   const KVCacheList<true> cache{head_of(job.k), head_of(job.v), job.page_table,
                                 reinterpret_cast<const std::uint32_t*>(job.cache_seqlens),
                                 job.pages_per_seq};
+  // It may begin while the kernel before it ends, and waits for that one first (overlap.cuh).
+  cudaLaunchAttribute overlapping{};
+  overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlapping.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(job.blocks_per_seq, job.kv_heads, job.num_seqs);
   // Half of the warps multiply queries and keys, the other half weights and values.
-  launch(
-      "XQA", kernel_mha,
-      {dim3(job.blocks_per_seq, job.kv_heads, job.num_seqs),
-       dim3(warp_size * ctaShapeInWarps.x, ctaShapeInWarps.y, ctaShapeInWarps.z), shared_bytes()},
-      job.stream, job.kv_heads, job.q_scale, nullptr, static_cast<OutputHead*>(job.out),
-      static_cast<const IOHead*>(job.q), /*attentionSinks=*/nullptr, cache, job.num_seqs,
-      /*kvCacheScale=*/1.0F, /*kvScalePtr=*/nullptr, job.page_stride, job.slot_stride,
-      job.head_stride, job.semaphores, static_cast<void*>(job.scratch));
+  config.blockDim = dim3(warp_size * ctaShapeInWarps.x, ctaShapeInWarps.y, ctaShapeInWarps.z);
+  config.dynamicSmemBytes = shared_bytes();
+  config.stream = job.stream;
+  config.attrs = &overlapping;
+  config.numAttrs = 1;
+  const float* const none = nullptr;
+  cuda::check_cuda(
+      cudaLaunchKernelEx(&config, kernel_mha, job.kv_heads, job.q_scale, /*qScalePtr=*/none,
+                         static_cast<OutputHead*>(job.out), static_cast<const IOHead*>(job.q),
+                         /*attentionSinks=*/none, cache, job.num_seqs, /*kvCacheScale=*/1.0F,
+                         /*kvScalePtr=*/none, job.page_stride, job.slot_stride, job.head_stride,
+                         job.semaphores, static_cast<void*>(job.scratch)),
+      "launching XQA");
 }
 
 }  // namespace minisgl::kernels::gpu
