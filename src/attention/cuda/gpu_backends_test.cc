@@ -289,13 +289,15 @@ TEST_F(GpuBackendsTest, AnFp8CacheIsReadAsThePlainOneReadsIt) {
 TEST_F(GpuBackendsTest, AnFp8CacheIsRefusedByBackendsThatCannotReadIt) {
   AttentionShape shape = gpu_shape(16, 128, 2, 2);
   shape.kv_dtype = DType::kF8E4M3;
-  if (kernels::gpu::ragged_attention_built())
+  if (kernels::gpu::ragged_attention_built()) {
     EXPECT_THAT(error_of([&] { make_attention_backend("fa,fi", shape); }),
                 testing::HasSubstr("fi computes in bf16 on a GPU, with keys and values alike, not "
                                    "in bf16 with those of fp8_e4m3; use fa"));
-  if (kernels::gpu::xqa_built())
+  }
+  if (kernels::gpu::xqa_built()) {
     EXPECT_THAT(error_of([&] { make_attention_backend("trtllm", shape); }),
                 testing::HasSubstr("in bf16 with those of fp8_e4m3; use fa"));
+  }
 }
 
 TEST_F(GpuBackendsTest, WhatFiCannotDoIsRefusedWithWhatToUseInstead) {

@@ -249,6 +249,8 @@ TEST_F(GpuOpsTest, KeysAndValuesBeyondTheRangeOfFp8AreItsLargestNumbers) {
                       .positions = zero,
                       .out_locs = zero,
                       .rope_table = at,
+                      .q_norm = {},
+                      .k_norm = {},
                       .q = q,
                       .kv = {.k = k.view().data,
                              .v = v.view().data,
@@ -361,14 +363,15 @@ TEST_F(GpuOpsTest, ProductsAndWeightsOfF16AreThoseOfTheReference) {
                         std::to_string(c.cols) + "] " + std::string(name(type)));
       }
     }
-    const Tensor ids = to_gpu(ints({3, 0, 36}));
+    const std::vector<std::int32_t> picked{3, 0, 36};
+    const Tensor ids = to_gpu(ints(picked));
     const Tensor y = poisoned({3, c.cols}, DType::kF16);
     embedding(ids, packed, y, *stream_);
     const Tensor found = to_host(y), table = converted(converted(weight, DType::kF16), DType::kF32);
     for (int row = 0; row < 3; ++row)
       for (std::int64_t d = 0; d < c.cols; ++d)
         ASSERT_EQ(found.view().as<float>()[row * c.cols + d],
-                  table.view().as<float>()[std::vector{3, 0, 36}[row] * c.cols + d]);
+                  table.view().as<float>()[picked[row] * c.cols + d]);
   }
   Tensor large({8, 8}, DType::kF32);
   large.view().as<float>()[13] = 70000;
