@@ -175,6 +175,7 @@ void TrtllmBackend::forward_on_gpu(TensorView q, const TrtllmMetadata& metadata,
       kernels::gpu::xqa_decode(
           {.q = q.slice(0, decode),
            .kv = in_table_pages,
+           .cu_seqlens_q = metadata.cum_seq_lens_q.slice(0, decode + 1),
            .cache_seqlens = metadata.seq_lens.slice(0, decode),
            .page_table = metadata.block_tables.slice(0, decode),
            .scale = shape_.scale,
