@@ -19,14 +19,14 @@ namespace minisgl {
 struct LlmOptions {
   std::string model;  ///< a GGUF file, a Hugging Face folder, or "org/name"
   /// "cpu", "cuda" (the first GPU), "cuda:1", ...; "auto": a GPU if there is one. A GPU computes in
-  /// bf16, or in f16 where `dtype` or the checkpoint says so; `compute` has no say.
+  /// bf16, whatever `compute` says.
   std::string device = "auto";
   int num_threads = 0;  ///< 0: one for each processor that the process may use
   /// "exact": activations and KV cache are f32. "bf16": what enters a product with weights is
   /// rounded to bfloat16, and the KV cache is bfloat16.
   std::string compute = "exact";
   /// Weights that are not quantised are rounded to "float32", "float16" or "bfloat16"; "auto": as
-  /// they are. On a GPU "float16" makes all of them f16, and the others bf16, whatever the file.
+  /// they are.
   std::string dtype = "auto";
   /// Keys and values in the cache: "auto", as they are computed; "fp8_e4m3", on a GPU: rounded to
   /// that, so that twice as many fit.

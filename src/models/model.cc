@@ -63,27 +63,19 @@ std::unique_ptr<Model> load_dummy(const ModelConfig& config, const LoadOptions& 
   return build(*models::dummy_weights(wanted, dtype), bytes, config, options, pool);
 }
 
-/// `config` with what a GPU computes in: f16 where weights are that, or are to become it.
-ModelConfig with_gpu_dtype(ModelConfig config, const LoadOptions& options) {
-  const DType dtype = options.dtype.value_or(config.dtype);
-  config.gpu_dtype = dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
-  return config;
-}
-
 }  // namespace
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
-  if (options.dummy_weights)
-    return load_dummy(with_gpu_dtype(read_model_config(path), options), options);
+  if (options.dummy_weights) return load_dummy(read_model_config(path), options);
   if (std::filesystem::is_directory(path)) {
-    ModelConfig config = with_gpu_dtype(models::read_huggingface_config(path), options);
+    ModelConfig config = models::read_huggingface_config(path);
     const auto source = models::adapted_weights(models::open_weights(path), config);
     if (models::find_huggingface(config.architecture, path.string()).text_part)
       config.tie_word_embeddings = source->find("lm_head.weight").empty();
     return load(*source, config, options);
   }
   GgufFile file(path);  // read once: its metadata holds the vocabulary too
-  const ModelConfig config = with_gpu_dtype(models::read_gguf_config(file), options);
+  const ModelConfig config = models::read_gguf_config(file);
   return load(*models::adapted_weights(models::gguf_weights(std::move(file)), config), config,
               options);
 }

@@ -31,7 +31,6 @@ struct LoadOptions {
   layers::Shard shard = {};
   Device device = kCpu;  ///< where the weights are to lie
   /// Weights that are f32, f16 or bf16 are rounded to this type; without it they stay as they are.
-  /// On a GPU all matrices are f16 if it is that (or the checkpoint is), else bf16.
   std::optional<DType> dtype = std::nullopt;
   /// No weights are read: they are random (models/dummy_weights.h). For benchmarks.
   bool dummy_weights = false;

@@ -337,49 +337,6 @@ TEST_F(GpuOpsTest, WeightsOfEveryTypeAndOrderAreRoundedToBf16) {
   }
 }
 
-TEST_F(GpuOpsTest, ProductsAndWeightsOfF16AreThoseOfTheReference) {
-  ThreadPool pool(4);
-  struct Case {
-    std::int64_t rows, cols;
-  };
-  for (const Case c : {Case{64, 64}, Case{1000, 72}, Case{37, 1544}, Case{2051, 576}}) {
-    const Tensor weight = random_tensor({c.rows, c.cols}, 9);
-    const Tensor bias = random_tensor({c.rows}, 10, 4);
-    const PackedMatrix packed = gpu::pack_matrix(weight, {}, pool, kGpu, DType::kF16);
-    EXPECT_EQ(packed.dtype(), DType::kF16);
-    const Tensor gpu_bias = to_gpu(bias);
-    for (const std::int64_t tokens : {1, 8, 9, 16, 17, 200}) {
-      const Tensor x = random_tensor({tokens, c.cols}, 11);
-      Tensor expected({tokens, c.rows}, DType::kF32);
-      linear_reference(x, weight, bias, expected);
-      const Tensor gpu_x = to_gpu(x, DType::kF16);
-      for (const DType type : {DType::kF32, DType::kF16}) {
-        const Tensor y = poisoned({tokens, c.rows}, type);
-        const PackedMatrix* const matrix = &packed;
-        linear(gpu_x, {&matrix, 1}, gpu_bias, y, *stream_);
-        // cuBLASLt's result is rounded before the bias is added: products below 64 by 2^-6 at most.
-        expect_near(y, expected, rounding(type), type == DType::kF32 ? 1e-3 : 0.017,
-                    std::to_string(tokens) + " tokens, [" + std::to_string(c.rows) + ", " +
-                        std::to_string(c.cols) + "] " + std::string(name(type)));
-      }
-    }
-    const std::vector<std::int32_t> picked{3, 0, 36};
-    const Tensor ids = to_gpu(ints(picked));
-    const Tensor y = poisoned({3, c.cols}, DType::kF16);
-    embedding(ids, packed, y, *stream_);
-    const Tensor found = to_host(y), table = converted(converted(weight, DType::kF16), DType::kF32);
-    for (int row = 0; row < 3; ++row)
-      for (std::int64_t d = 0; d < c.cols; ++d)
-        ASSERT_EQ(found.view().as<float>()[row * c.cols + d],
-                  table.view().as<float>()[picked[row] * c.cols + d]);
-  }
-  Tensor large({8, 8}, DType::kF32);
-  large.view().as<float>()[13] = 70000;
-  EXPECT_EQ(error_of([&] { gpu::pack_matrix(large, {}, pool, kGpu, DType::kF16, "w"); }),
-            "w has values beyond the range of f16; choose another --dtype");
-  EXPECT_NO_THROW(gpu::pack_matrix(large, {}, pool, kGpu));
-}
-
 TEST_F(GpuOpsTest, WhatAGpuCannotReadIsSaid) {
   const Tensor x({2, 12}, DType::kBF16, {.device = kGpu}),
       weight({12}, DType::kF32, {.device = kGpu});
