@@ -7,6 +7,7 @@
 #include "base/math.h"
 #include "kernels/cuda/flashinfer/xqa_variants.h"
 #include "kernels/cuda/launch.h"
+#include "tensor/cuda/device.h"
 
 namespace minisgl::kernels::gpu {
 namespace {
@@ -62,6 +63,8 @@ bool xqa_built() {
 
 void prepare_xqa(const XqaShape& shape, Device device) {
   const XqaKernel kernel = checked_kernel(shape);
+  check(cuda::properties(device).compute_major >= 9,
+        "XQA is started as GPUs from Hopper on know it; use the attention backend fa on this one");
   const cuda::DeviceScope scope(device);
   kernel.prepare();
 }

@@ -24,7 +24,7 @@ bool xqa_built();
 constexpr std::int32_t kXqaPageSize = 16;
 
 /// Readies the kernel for `shape` on a GPU: once before the first xqa_decode(). Waits for the GPU.
-/// Throws Error if there is no such kernel.
+/// Throws Error if there is no such kernel, or the GPU is older than Hopper.
 void prepare_xqa(const XqaShape& shape, Device device);
 
 /// Bytes of workspace, whatever the number of sequences.
