@@ -1,5 +1,7 @@
 #include "attention/fa_backend.h"
 
+#include <numeric>
+
 #include "attention/arguments.h"
 #include "attention/cuda/tiles.h"
 #include "attention/lengths.h"
@@ -63,8 +65,9 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
 
   if (lengths.max_seqlen_q == 1) {
     metadata->queries = FaMetadata::Queries::kOneEach;
-    metadata->cu_seqlens_q = block->add_on_device({num_rows + 1});
-    fill_ascending(metadata->cu_seqlens_q, /*first=*/0, /*step=*/1, copy);
+    const auto cu_seqlens_q = block->add({num_rows + 1});
+    std::iota(cu_seqlens_q.host.begin(), cu_seqlens_q.host.end(), 0);
+    metadata->cu_seqlens_q = cu_seqlens_q.device;
   } else if (!lengths.any_cached) {
     metadata->queries = FaMetadata::Queries::kNoPrefix;
     metadata->cu_seqlens_q = metadata->cu_seqlens_k;

@@ -67,9 +67,10 @@ void RopeAttention::norm_projections(TensorView qkv, ForwardContext& ctx) const 
   kernels::rms_norm(k, k_norm_, norm_eps_, k, ctx.stream);
 }
 
-void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+void RopeAttention::forward(const Normed& x, const BranchOutput& output,
+                            ForwardContext& ctx) const {
   const ScratchScope scope(ctx.scratch);
-  const std::int64_t tokens = x.dim(0);
+  const std::int64_t tokens = x.num_tokens();
   const TensorView qkv = ctx.scratch.alloc({tokens, qkv_.out_size()}, ctx.activations);
   qkv_.forward(x, qkv, ctx);
   if (norms_projections_) norm_projections(qkv, ctx);
@@ -86,7 +87,7 @@ void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) con
                               ctx.stream);
   const TensorView out = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
   ctx.attention.forward(q, layer_, out, ctx);
-  output_.forward(out.reshape({tokens, num_heads_ * head_dim_}), y, ctx);
+  output_.forward(out.reshape({tokens, num_heads_ * head_dim_}), output, ctx);
 }
 
 }  // namespace minisgl::layers
