@@ -57,6 +57,10 @@ class LocalGenerator final : public Generator {
   EngineStats engine_stats() const override {
     return engine_ == nullptr ? EngineStats{} : engine_->stats();
   }
+  /// Of no steps when there is something in the engine's place.
+  StepGroups step_groups() const {
+    return engine_ == nullptr ? StepGroups{} : engine_->step_groups();
+  }
   SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
   /// What the engine died of; "" while it lives. All requests have got an error by then.
