@@ -120,8 +120,8 @@ class GraphRunner {
   /// Copies the step's inputs and metadata into the fixed buffers and replays the graph of its
   /// size. The step must be current in the context (ForwardScope) and every row of a request
   /// sampled. `write_input_ids`, if any, enqueues what sets the rows' input ids [num_decode], which
-  /// only the device knows, after the copies. Returns logits [num_rows, vocab], valid until the next
-  /// step.
+  /// only the device knows, after the copies. Returns logits [num_rows, vocab], valid until the
+  /// next step.
   TensorView replay(const Batch& batch,
                     const std::function<void(TensorView)>& write_input_ids = {});
 

@@ -10,14 +10,15 @@ namespace {
 void multiply_fused(const Normed& x, const kernels::PackedMatrix& weight, TensorView bias,
                     kernels::gpu::Into into, TensorView y, ForwardContext& ctx) {
   if constexpr (cuda::kBuilt) {
-    const kernels::gpu::FusedLinear args{.x = x.x,
-                                         .norm = x.norm != nullptr ? x.norm->weight() : TensorView{},
-                                         .eps = x.norm != nullptr ? x.norm->eps() : 0,
-                                         .x_rows = x.rows,
-                                         .weight = &weight,
-                                         .bias = bias,
-                                         .into = into,
-                                         .y = y};
+    const kernels::gpu::FusedLinear args{
+        .x = x.x,
+        .norm = x.norm != nullptr ? x.norm->weight() : TensorView{},
+        .eps = x.norm != nullptr ? x.norm->eps() : 0,
+        .x_rows = x.rows,
+        .weight = &weight,
+        .bias = bias,
+        .into = into,
+        .y = y};
     const ScratchScope scope(ctx.scratch);
     const TensorView workspace =
         ctx.scratch.alloc({kernels::gpu::fused_linear_workspace_bytes(args)}, DType::kU8);

@@ -33,7 +33,7 @@ struct Normed {
 
 /// Where a branch of a layer leaves its result.
 struct BranchOutput {
-  TensorView y;          ///< [num_tokens, hidden]
+  TensorView y;           ///< [num_tokens, hidden]
   bool is_added = false;  ///< y is the residual stream, f32, and the result is added to it
 };
 

@@ -32,9 +32,7 @@ void GatedMlp::forward(const Normed& x, const BranchOutput& output, ForwardConte
     gate_up_.forward(x, gate_up, ctx);
     switch (activation_) {
       case Activation::kSilu: kernels::silu_and_mul(gate_up, activated, ctx.stream); break;
-      case Activation::kGeluTanh:
-        kernels::gelu_tanh_and_mul(gate_up, activated, ctx.stream);
-        break;
+      case Activation::kGeluTanh: kernels::gelu_tanh_and_mul(gate_up, activated, ctx.stream); break;
     }
   }
   down_.forward(activated, output, ctx);

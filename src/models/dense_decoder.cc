@@ -98,8 +98,7 @@ class DecoderLayer {
   /// a sum over ranks.
   layers::BranchOutput output(const std::optional<layers::RmsNorm>& norm, Hidden& h,
                               bool fuses) const {
-    if (fuses && !norm && residual_scale_ == 1 && is_whole_)
-      return {h.residual, /*is_added=*/true};
+    if (fuses && !norm && residual_scale_ == 1 && is_whole_) return {h.residual, /*is_added=*/true};
     h.is_pending = true;
     return {h.x};
   }

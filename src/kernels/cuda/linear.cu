@@ -1,16 +1,16 @@
 // Products of few tokens with weights: each weight is read once, so reading is what takes time.
 //
 // A block computes 8 * kTiles rows of w; its warps share the columns. The tensor core's tile is 16
-// tokens by 8 rows by 16 columns. Which columns a lane's registers stand for may be chosen freely as
-// long as x and w agree: lane (g, t) takes eight consecutive ones at 8 t of every 32, so that each
-// operand is one 16-byte load.
+// tokens by 8 rows by 16 columns. Which columns a lane's registers stand for may be chosen freely
+// as long as x and w agree: lane (g, t) takes eight consecutive ones at 8 t of every 32, so that
+// each operand is one 16-byte load.
 //
-// A kernel takes some 3 us however little it does, so what lies between two products of a few tokens
-// is done by the products: the norm before (its weight is multiplied into x, its scale into the
-// sums), the addition to the residual stream or the gated activation after. And weights are on their
-// way before the kernel before has ended: each lane brings what it will multiply to a ring of its
-// own in shared memory, which takes no registers, so that many blocks find room beside those of
-// the kernels before.
+// A kernel takes some 3 us however little it does, so what lies between two products of a few
+// tokens is done by the products: the norm before (its weight is multiplied into x, its scale into
+// the sums), the addition to the residual stream or the gated activation after. And weights are on
+// their way before the kernel before has ended: each lane brings what it will multiply to a ring
+// of its own in shared memory, which takes no registers, so that many blocks find room beside
+// those of the kernels before.
 
 #include <cuda_runtime.h>
 
@@ -83,8 +83,9 @@ __device__ void stage_x(const Product& p, Bf16* staged, int pitch, float (*squar
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         if (first + j >= tokens) break;
-        const void* from = kNorm ? static_cast<const void*>(static_cast<const float*>(p.x) + rows[j] + at)
-                                 : static_cast<const Bf16*>(p.x) + rows[j] + at;
+        const void* from =
+            kNorm ? static_cast<const void*>(static_cast<const float*>(p.x) + rows[j] + at)
+                  : static_cast<const Bf16*>(p.x) + rows[j] + at;
         raw[j] = *static_cast<const uint4*>(from);
       }
       float4 weight{};
@@ -159,10 +160,10 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
     for (int tile = 0; tile < kTiles; ++tile) {
       const bool up = gated && 2 * tile >= kTiles;
       const int row = coming_row + 8 * (up ? tile - kTiles / 2 : tile) + g;
-      rows[tile] = row >= end_row ? nullptr
-                                  : static_cast<const Bf16*>(p.w) +
-                                        std::int64_t{up ? row + end_row : row} * cols +
-                                        first_column;
+      rows[tile] = row >= end_row
+                       ? nullptr
+                       : static_cast<const Bf16*>(p.w) +
+                             std::int64_t{up ? row + end_row : row} * cols + first_column;
     }
   };
   // A group of copies for each load, empty ones too, so that counting them tells what has arrived.
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
       load_next(slot);
       slot = slot + 1 == kAhead ? 0 : slot + 1;
     }
-    float(*parts)[kRows][kTokens + 1] = sums[parity];
+    float (*parts)[kRows][kTokens + 1] = sums[parity];
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       parts[warp][8 * tile + 2 * t][g] = acc[tile][0];
@@ -318,25 +319,27 @@ void small_product(const Product& p, SmallShape shape, cuda::CudaStream& stream)
   const bool gated = is_gated(p.into);
   const auto start = [&]<int kTiles, int kWarps, int kTokens, bool kNorm>() {
     const auto kernel = small_kernel<kTiles, kWarps, kTokens, kNorm>;
-    static const cudaError_t allowed = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSmallBytes);
+    static const cudaError_t allowed =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSmallBytes);
     cuda::check_cuda(allowed, "asking for ", kMaxSmallBytes, " bytes of shared memory");
     const std::int64_t bytes = memory_for(shape, p).bytes(p.tokens);
     constexpr std::int64_t kStatic = 2 * kWarps * 8 * kTiles * (kTokens + 1) * 4 + 2048;
     constexpr std::int64_t kOfMultiprocessor = 227 << 10;
-    const std::int64_t at_once = std::clamp<std::int64_t>(kOfMultiprocessor / (bytes + kStatic), 1,
-                                                          blocks_at_once(kWarps));
+    const std::int64_t at_once =
+        std::clamp<std::int64_t>(kOfMultiprocessor / (bytes + kStatic), 1, blocks_at_once(kWarps));
     // Every block takes the same number of groups of rows, or one less.
     const std::int64_t rows = gated ? p.rows / 2 : p.rows;
     const std::int64_t groups = ceil_div<std::int64_t>(rows, gated ? 4 * kTiles : 8 * kTiles);
-    const std::int64_t each = ceil_div<std::int64_t>(groups, at_once * stream.num_multiprocessors());
+    const std::int64_t each =
+        ceil_div<std::int64_t>(groups, at_once * stream.num_multiprocessors());
     launch("linear", kernel,
            {dim3(blocks_for(groups, each)), 32 * kWarps, static_cast<std::size_t>(bytes)},
            stream.handle(), p);
   };
   const auto choose = [&]<int kTokens, bool kNorm>() {
     if (shape.tiles == 4) return start.template operator()<4, 8, kTokens, kNorm>();
-    if (shape.tiles == 2 && shape.warps == 8) return start.template operator()<2, 8, kTokens, kNorm>();
+    if (shape.tiles == 2 && shape.warps == 8)
+      return start.template operator()<2, 8, kTokens, kNorm>();
     if (shape.tiles == 2) return start.template operator()<2, 16, kTokens, kNorm>();
     check(!gated, "a gated product needs two tiles");
     if (shape.warps == 8) return start.template operator()<1, 8, kTokens, kNorm>();
@@ -345,7 +348,8 @@ void small_product(const Product& p, SmallShape shape, cuda::CudaStream& stream)
   if (p.norm != nullptr) {
     p.tokens <= 8 ? choose.template operator()<8, true>() : choose.template operator()<16, true>();
   } else {
-    p.tokens <= 8 ? choose.template operator()<8, false>() : choose.template operator()<16, false>();
+    p.tokens <= 8 ? choose.template operator()<8, false>()
+                  : choose.template operator()<16, false>();
   }
 }
 

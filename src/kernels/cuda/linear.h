@@ -13,15 +13,16 @@
 
 namespace minisgl::kernels::gpu {
 
-/// y[m, n] = sum_k x[m, k] * w[n, k] (+ bias[n]), or what `into` makes of it. Strides in elements; w
-/// is contiguous.
+/// y[m, n] = sum_k x[m, k] * w[n, k] (+ bias[n]), or what `into` makes of it. Strides in elements;
+/// w is contiguous.
 struct Product {
-  const void* x = nullptr;       ///< [tokens, cols] bf16; with a norm: f32
-  const float* norm = nullptr;   ///< [cols]: x is x / sqrt(mean(x^2) + eps) * norm; null: x itself
-  const int* x_rows = nullptr;   ///< with a norm: the row of x of each token; null: in order
-  const void* w = nullptr;       ///< [rows, cols] bf16
+  const void* x = nullptr;      ///< [tokens, cols] bf16; with a norm: f32
+  const float* norm = nullptr;  ///< [cols]: x is x / sqrt(mean(x^2) + eps) * norm; null: x itself
+  const int* x_rows = nullptr;  ///< with a norm: the row of x of each token; null: in order
+  const void* w = nullptr;      ///< [rows, cols] bf16
   const float* bias = nullptr;
-  void* y = nullptr;  ///< [tokens, rows] of y_type: bf16 or f32; of a gate and up: [tokens, rows / 2]
+  void* y =
+      nullptr;  ///< [tokens, rows] of y_type: bf16 or f32; of a gate and up: [tokens, rows / 2]
   void* workspace = nullptr;  ///< of workspace_bytes(); may be null where those are 0
   std::int64_t tokens = 0, rows = 0, cols = 0;
   std::int64_t x_stride = 0, y_stride = 0;
@@ -37,7 +38,8 @@ struct SmallShape {
   int warps = 8;  ///< 8 or 16
 };
 
-/// The most tokens that small_product() takes at a time: they lie in shared memory. 0: not even one.
+/// The most tokens that small_product() takes at a time: they lie in shared memory. 0: not even
+/// one.
 std::int64_t small_product_tokens(const Product& product, SmallShape shape);
 
 /// Up to small_product_tokens(); streams the weights through shared memory, and does what comes
@@ -54,8 +56,8 @@ void add_bias(const Product& product, cudaStream_t stream);
 /// Norms of rows by index: y[m, :] = norm(x[rows[m], :]), y [tokens, cols] contiguous bf16.
 void norm_rows(const Product& product, void* y, cudaStream_t stream);
 
-/// y[m, n] = act(gate_up[m, n]) * gate_up[m, rows / 2 + n] for `product`'s y, by its `into`; gate_up
-/// [tokens, rows] contiguous bf16.
+/// y[m, n] = act(gate_up[m, n]) * gate_up[m, rows / 2 + n] for `product`'s y, by its `into`;
+/// gate_up [tokens, rows] contiguous bf16.
 void activate(const Product& product, const void* gate_up, cudaStream_t stream);
 
 /// cuBLASLt on one stream, and what was measured there. The library is opened when the first of

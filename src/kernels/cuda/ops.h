@@ -69,10 +69,10 @@ enum class Into : std::uint8_t {
 
 /// A product with what lies before and after it.
 struct FusedLinear {
-  TensorView x;           ///< [M, K] bf16; with a norm: f32, the residual stream
-  TensorView norm = {};   ///< [K] f32: weight of an RMS norm of x; or empty
-  float eps = 0;          ///< of the norm
-  TensorView x_rows = {};  ///< with a norm: [M] i32, rows of x; empty: all of them
+  TensorView x;                          ///< [M, K] bf16; with a norm: f32, the residual stream
+  TensorView norm = {};                  ///< [K] f32: weight of an RMS norm of x; or empty
+  float eps = 0;                         ///< of the norm
+  TensorView x_rows = {};                ///< with a norm: [M] i32, rows of x; empty: all of them
   const PackedMatrix* weight = nullptr;  ///< [N, K] of kGpuRows
   TensorView bias = {};                  ///< [N] f32, or empty; not with kAdd
   Into into = Into::kStore;

@@ -347,14 +347,13 @@ TEST_F(GpuOpsTest, ProductsWithWhatLiesAroundThemAreThoseOfTheReference) {
             // Of sums before a gate's product with numbers up to 8.
             expect_near(y, expected, gated ? 0.02 : 2 * kBf16, gated ? 0.1 : 0.02, what);
             if (tokens > gpu::kSmallTokens) continue;
-            for (const gpu::SmallShape shape : {gpu::SmallShape{1, 8}, gpu::SmallShape{1, 16},
-                                                gpu::SmallShape{2, 8}, gpu::SmallShape{2, 16},
-                                                gpu::SmallShape{4, 8}}) {
+            for (const gpu::SmallShape shape :
+                 {gpu::SmallShape{1, 8}, gpu::SmallShape{1, 16}, gpu::SmallShape{2, 8},
+                  gpu::SmallShape{2, 16}, gpu::SmallShape{4, 8}}) {
               if (gated && shape.tiles == 1) continue;
               if (tokens > gpu::small_product_tokens({.cols = c.cols}, shape)) continue;
-              const Tensor again = into == Into::kAdd
-                                       ? to_gpu(before)
-                                       : poisoned(y.view().shape, DType::kBF16);
+              const Tensor again =
+                  into == Into::kAdd ? to_gpu(before) : poisoned(y.view().shape, DType::kBF16);
               gpu::small_product({.x = args.x.data,
                                   .norm = normed ? args.norm.as<float>() : nullptr,
                                   .x_rows = by_index ? args.x_rows.as<std::int32_t>() : nullptr,

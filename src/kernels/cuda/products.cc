@@ -64,15 +64,16 @@ Handle<cublasLtMatmulDesc_t> make_operation(const CublasLt& lt) {
 bool is_gated(Into into) { return into == Into::kSilu || into == Into::kGelu; }
 
 std::int64_t normed_bytes(const Product& p) {
-  return p.norm == nullptr ? 0 : round_up<std::int64_t>(bytes_of(DType::kBF16, p.tokens * p.cols), 64);
+  return p.norm == nullptr ? 0
+                           : round_up<std::int64_t>(bytes_of(DType::kBF16, p.tokens * p.cols), 64);
 }
 
 std::int64_t gate_up_bytes(const Product& p) {
   return is_gated(p.into) ? bytes_of(DType::kBF16, p.tokens * p.rows) : 0;
 }
 
-/// The number of tokens whose plan is used for `tokens`. The usual sizes of graphs, which are measured
-/// before there are requests, are their own.
+/// The number of tokens whose plan is used for `tokens`. The usual sizes of graphs, which are
+/// measured before there are requests, are their own.
 std::int64_t tokens_like(std::int64_t tokens) {
   if (tokens <= kSmallTokens)
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
@@ -135,8 +136,8 @@ class TimingEvent {
 }  // namespace
 
 struct Products::Impl {
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType,
-                         Into, bool>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         DType, Into, bool>;
 
   explicit Impl(cuda::CudaStream& on) : stream(on), lt(cublas_lt()) {
     if (lt == nullptr) return;
@@ -208,8 +209,9 @@ struct Products::Impl {
                                found, &count),
                  "looking for a way to compute a product");
     for (int i = 0; i < count; ++i)
-      if (found[i].state == CUBLAS_STATUS_SUCCESS) 
-        plans.push_back({.small = {}, .fused = false, .shapes = shapes, .algorithm = found[i].algo});
+      if (found[i].state == CUBLAS_STATUS_SUCCESS)
+        plans.push_back(
+            {.small = {}, .fused = false, .shapes = shapes, .algorithm = found[i].algo});
     check(!plans.empty(), "cuBLASLt cannot compute a product of ", p.tokens, " tokens with [",
           p.rows, ", ", p.cols, "]");
     return plans;
@@ -364,7 +366,8 @@ void Products::run(const Product& product) {
     if (product.x_rows != nullptr) {
       part.x_rows = product.x_rows + first;
     } else {
-      part.x = static_cast<const std::byte*>(product.x) + bytes_of(x_type, first * product.x_stride);
+      part.x =
+          static_cast<const std::byte*>(product.x) + bytes_of(x_type, first * product.x_stride);
     }
     part.y =
         static_cast<std::byte*>(product.y) + bytes_of(product.y_type, first * product.y_stride);
@@ -415,7 +418,8 @@ Product checked(const FusedLinear& args) {
   const bool gated = is_gated(args.into);
   const std::int64_t rows = weight.rows();
   const std::int64_t tokens = args.y.dim(0);
-  check(weight.packing() == Packing::kGpuRows, "fused_linear: the weight is not in the GPU's memory");
+  check(weight.packing() == Packing::kGpuRows,
+        "fused_linear: the weight is not in the GPU's memory");
   check_tensor(args.x, {args.x_rows.empty() ? tokens : -1, weight.cols()},
                normed ? DType::kF32 : DType::kBF16, "x of fused_linear");
   check_vectors(args.x, "x of fused_linear");

@@ -184,8 +184,9 @@ void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, Tenso
   auto* scans = reinterpret_cast<ChunkScan*>(workspace.data);
   const auto chunks = static_cast<unsigned>(num_chunks(vocab));
   const cudaStream_t on = as_cuda(stream).handle();
-  launch("sample (scan)", scan_kernel, {dim3(chunks, static_cast<unsigned>(num_rows)), kScanThreads},
-         on, logits.as<float>(), logits.stride(0), static_cast<int>(vocab), rows, scans);
+  launch("sample (scan)", scan_kernel,
+         {dim3(chunks, static_cast<unsigned>(num_rows)), kScanThreads}, on, logits.as<float>(),
+         logits.stride(0), static_cast<int>(vocab), rows, scans);
   launch("sample (draw)", draw_kernel, {dim3(static_cast<unsigned>(num_rows)), kRowThreads}, on,
          logits.as<float>(), logits.stride(0), static_cast<int>(vocab), rows, scans,
          static_cast<int>(chunks), tokens.as<std::int32_t>());

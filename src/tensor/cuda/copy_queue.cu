@@ -46,7 +46,8 @@ Range read(const CopyQueue::Rows& r) {
 }
 
 bool is_in_words(const CopyQueue::Rows& r) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(r.dst) | reinterpret_cast<std::uintptr_t>(r.src) |
+  const auto bits = reinterpret_cast<std::uintptr_t>(r.dst) |
+                    reinterpret_cast<std::uintptr_t>(r.src) |
                     static_cast<std::uintptr_t>(r.row_bytes);
   const std::uintptr_t strides =
       r.num_rows == 1 ? 0 : static_cast<std::uintptr_t>(r.dst_stride | r.src_stride);

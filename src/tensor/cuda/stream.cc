@@ -99,7 +99,8 @@ bool CudaStream::queue(const CopyQueue::Rows& rows) {
 void CudaStream::copy(void* dst, const void* src, std::size_t bytes) {
   if (bytes == 0) return;
   const auto size = static_cast<std::int64_t>(bytes);
-  if (queue({static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), size, size, size, 1}))
+  if (queue(
+          {static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), size, size, size, 1}))
     return;
   check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_), "copying ", bytes,
              " bytes on ", to_string(device_));
