@@ -65,11 +65,12 @@ class DecoderLayer {
 
   void forward(Hidden& h, ForwardContext& ctx) const {
     const bool fuses = layers::fuses_products(ctx);
-    attention_.forward(input(before_attention_, h, fuses, ctx), output(after_attention_, h, fuses),
-                       ctx);
+    const layers::Normed attention_input = input(before_attention_, h, fuses, ctx);
+    attention_.forward(attention_input, output(after_attention_, h, fuses), ctx);
     if (after_attention_) after_attention_->forward(h.x, h.x, ctx);
     const bool mlp_fuses = mlp_.fuses(ctx);
-    mlp_.forward(input(before_mlp_, h, mlp_fuses, ctx), output(after_mlp_, h, mlp_fuses), ctx);
+    const layers::Normed mlp_input = input(before_mlp_, h, mlp_fuses, ctx);
+    mlp_.forward(mlp_input, output(after_mlp_, h, mlp_fuses), ctx);
     if (after_mlp_) after_mlp_->forward(h.x, h.x, ctx);
   }
 
