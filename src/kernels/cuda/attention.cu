@@ -220,6 +220,8 @@ void paged_attention_with_rope(const PagedAttentionArgs& args, const RopeStoreAr
                DType::kBF16, "qkv");
   check_vectors(rope.qkv, "qkv");
   check_tensor(rope.rope_table, {-1, head_dim}, DType::kF32, "rope_table");
+  check_tensor(rope.positions, {args.out.dim(0)}, DType::kI32, "positions");
+  check_tensor(rope.out_locs, {args.out.dim(0)}, DType::kI32, "out_locs");
   for (const TensorView& norm : {rope.q_norm, rope.k_norm})
     if (!norm.empty()) check_tensor(norm, {head_dim}, DType::kF32, "q_norm or k_norm");
   PagedAttentionArgs with_q = args;

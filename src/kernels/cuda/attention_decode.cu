@@ -263,9 +263,15 @@ struct RopeInputs {
   const Bf16 *keys, *values;  ///< [sequences][KV heads][kDim], sequences q_stride apart
   const float* table;         ///< [positions][kDim]: cosines, then sines
   const float *q_norm, *k_norm;  ///< [kDim], or null
+  const int *positions, *out_locs;  ///< [sequences]
   Bf16 *pool_keys, *pool_values;
   std::int64_t table_stride;
   float eps;
+
+  struct Place {
+    int position, slot;
+  };
+  __device__ Place place_of(int seq) const { return {positions[seq], out_locs[seq]}; }
 };
 
 /// A sequence's queries of this KV head, and its new key and value.
@@ -316,21 +322,20 @@ __device__ void rotate_head(const Bf16* from, const float* norm, float eps, cons
 /// All threads call it; `rows` may be read after the next barrier. `has_last`: the block's piece
 /// has the sequence's last key, which it then also leaves in the pool.
 template <int kDim>
-__device__ void prepare_rows(const AttentionArgs& args, const RopeInputs& rope, const Span& span,
-                             bool has_last, NewRows<kDim>& rows) {
+__device__ void prepare_rows(const AttentionArgs& args, const RopeInputs& rope,
+                             const RopeInputs::Place& place, const Span& span, bool has_last,
+                             NewRows<kDim>& rows) {
   const auto kv_head = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int position = span.end_key - 1;
-  const float* cos_sin = rope.table + position * rope.table_stride;
+  const float* cos_sin = rope.table + place.position * rope.table_stride;
   const std::int64_t row = span.seq * args.q_stride;
   for (int i = warp; i < args.group; i += kWarps)
     rotate_head<kDim>(
         static_cast<const Bf16*>(args.q) + row + (kv_head * args.group + i) * args.q_head_stride,
         rope.q_norm, rope.eps, cos_sin, reinterpret_cast<Bf16*>(rows.queries[i]), lane);
   if (!has_last) return;
-  const std::int64_t slot = args.slot_of(span.seq, position) * args.slot_stride +
-                            kv_head * args.kv_head_stride;
+  const std::int64_t slot = place.slot * args.slot_stride + kv_head * args.kv_head_stride;
   const int unit = lane;
   if (warp == kWarps - 1 && unit < kDim / 8) {
     rows.value[unit] =
@@ -370,6 +375,9 @@ __global__ void __launch_bounds__(kThreads, 3)
     return KeySource{span.seq, kv_head, kRope ? span.end_key - 1 : span.end_key};
   };
 
+  // As a graph's other inputs these are there before its first kernel begins.
+  RopeInputs::Place place{};
+  if constexpr (kRope) place = rope.place_of(piece.first.seq);
   Span coming = piece.first;  // of the tile that is loaded next
   const int known = early && !kRope ? coming.end_key - 1 : INT_MAX;
   loader.load(source(coming), coming.tile_at(piece.begin), 0, {0, known});
@@ -386,7 +394,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     const int end = min(span.end, piece.end);
     const bool has_last = kRope && end == span.end;
     if constexpr (kRope) {
-      prepare_rows<kDim>(args, rope, span, has_last, new_rows);
+      prepare_rows<kDim>(args, rope, place, span, has_last, new_rows);
       __syncthreads();
     }
     const auto* q = static_cast<const Bf16*>(args.q) + span.seq * args.q_stride;
@@ -427,6 +435,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     finish_sequence<kDim>(args, exchange, piece, span, parts);
     if (at < piece.end) {
       span = span_of(args, span.seq + 1, span.end);
+      if constexpr (kRope) place = rope.place_of(span.seq);
       __syncthreads();  // the parts have been read
     }
   }
@@ -513,6 +522,8 @@ void run_decode_with_rope(const AttentionArgs& job, const RopeStoreArgs& rope,
                           .table = rope.rope_table.as<float>(),
                           .q_norm = norm(rope.q_norm),
                           .k_norm = norm(rope.k_norm),
+                          .positions = rope.positions.as<std::int32_t>(),
+                          .out_locs = rope.out_locs.as<std::int32_t>(),
                           .pool_keys = reinterpret_cast<Bf16*>(rope.kv.k),
                           .pool_values = reinterpret_cast<Bf16*>(rope.kv.v),
                           .table_stride = rope.rope_table.stride(0),

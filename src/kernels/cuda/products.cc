@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 constexpr int kCandidates = 8;              // of cuBLASLt
-constexpr std::int64_t kTunedTokens = 512;  // above: cuBLASLt's first candidate is good enough
+constexpr std::int64_t kTunedTokens = 256;  // above: cuBLASLt's first candidate is good enough
 
 /// A cuBLASLt object with its destructor.
 template <class T>
@@ -77,9 +77,7 @@ std::int64_t gate_up_bytes(const Product& p) {
 std::int64_t tokens_like(std::int64_t tokens) {
   if (tokens <= kSmallTokens)
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
-  constexpr std::int64_t kGraphTokens = 256;
-  if (tokens <= kGraphTokens) return round_up<std::int64_t>(tokens, 8);
-  return round_up<std::int64_t>(tokens, tokens <= kTunedTokens ? 64 : 256);
+  return round_up<std::int64_t>(tokens, tokens <= kTunedTokens ? 8 : 256);
 }
 
 /// The product alone, when what lies before and after it has kernels of its own.
