@@ -109,8 +109,7 @@ kernels::PagedAttentionArgs FaBackend::arguments(TensorView q, std::int64_t laye
           .max_seqlen_k = metadata.max_seqlen_k,
           .out = out,
           .num_decode = metadata.num_decode,
-          .prefill_tiles =
-              shape_.window_of(layer) == 0 ? metadata.prefill_tiles : TensorView{}};
+          .prefill_tiles = shape_.window_of(layer) == 0 ? metadata.prefill_tiles : TensorView{}};
 }
 
 void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {

@@ -76,17 +76,16 @@ void RopeAttention::forward(const Normed& x, const BranchOutput& output,
   if (norms_projections_) norm_projections(qkv, ctx);
   const TensorView q = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
   const TensorView out = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
-  ctx.attention.forward_with_rope(
-      {.qkv = qkv,
-       .positions = ctx.inputs->positions,
-       .out_locs = ctx.inputs->out_locs,
-       .rope_table = rope_table_,
-       .q_norm = norms_projections_ ? TensorView() : q_norm_.view(),
-       .k_norm = norms_projections_ ? TensorView() : k_norm_.view(),
-       .norm_eps = norm_eps_,
-       .q = q,
-       .kv = ctx.kv.layer(layer_)},
-      layer_, out, ctx);
+  ctx.attention.forward_with_rope({.qkv = qkv,
+                                   .positions = ctx.inputs->positions,
+                                   .out_locs = ctx.inputs->out_locs,
+                                   .rope_table = rope_table_,
+                                   .q_norm = norms_projections_ ? TensorView() : q_norm_.view(),
+                                   .k_norm = norms_projections_ ? TensorView() : k_norm_.view(),
+                                   .norm_eps = norm_eps_,
+                                   .q = q,
+                                   .kv = ctx.kv.layer(layer_)},
+                                  layer_, out, ctx);
   output_.forward(out.reshape({tokens, num_heads_ * head_dim_}), output, ctx);
 }
 

@@ -203,7 +203,8 @@ void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Strea
 }
 
 bool takes_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope) {
-  constexpr std::int64_t kMostRows = 16;  // for more, each head is rotated once and not in every block
+  constexpr std::int64_t kMostRows =
+      16;  // for more, each head is rotated once and not in every block
   const std::int64_t group = args.out.dim(1) / args.kv.num_heads;
   return args.max_seqlen_q == 1 && args.out.dim(0) <= kMostRows && group <= 16 &&
          args.out.dtype == DType::kBF16 && args.kv.dtype == DType::kBF16 &&
@@ -228,8 +229,8 @@ void paged_attention_with_rope(const PagedAttentionArgs& args, const RopeStoreAr
   with_q.q = TensorView(rope.qkv.data, args.out.shape, DType::kBF16, args.out.device);
   with_q.q.strides[0] = rope.qkv.stride(0);
   const AttentionArgs job = attention_args(with_q);
-  const std::int64_t needed = paged_attention_workspace_bytes(
-      static_cast<std::int32_t>(heads), job.kv_heads, job.head_dim);
+  const std::int64_t needed =
+      paged_attention_workspace_bytes(static_cast<std::int32_t>(heads), job.kv_heads, job.head_dim);
   check(workspace.numel() >= needed, "workspace has ", workspace.numel(), " bytes, needs ", needed);
   if (stream.dry() || args.out.dim(0) == 0) return;
   run_decode_with_rope(job, rope, args.max_seqlen_k, workspace, as_cuda(stream));

@@ -21,9 +21,9 @@ namespace minisgl::kernels::gpu {
 /// Timing   enqueued; temporary memory from `workspace` (paged_attention_workspace_bytes).
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream);
 
-/// qk_norm_rope_store() and then paged_attention() in one kernel, with the same results: for few rows
-/// with one query each, where a kernel more costs more than what it does. `args`.q is not read.
-/// Whether it takes such arguments: takes_rope().
+/// qk_norm_rope_store() and then paged_attention() in one kernel, with the same results: for few
+/// rows with one query each, where a kernel more costs more than what it does. `args`.q is not
+/// read. Whether it takes such arguments: takes_rope().
 void paged_attention_with_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope,
                                TensorView workspace, Stream& stream);
 bool takes_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope);

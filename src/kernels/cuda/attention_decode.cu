@@ -258,11 +258,12 @@ __host__ __device__ constexpr int parts_end(int group) {
 }
 
 /// Of a step whose queries, keys and values still are what their product gave (AttentionArgs::q is
-/// the query part of it): norms, rotation and the store are done here, by the block that needs them.
+/// the query part of it): norms, rotation and the store are done here, by the block that needs
+/// them.
 struct RopeInputs {
-  const Bf16 *keys, *values;  ///< [sequences][KV heads][kDim], sequences q_stride apart
-  const float* table;         ///< [positions][kDim]: cosines, then sines
-  const float *q_norm, *k_norm;  ///< [kDim], or null
+  const Bf16 *keys, *values;        ///< [sequences][KV heads][kDim], sequences q_stride apart
+  const float* table;               ///< [positions][kDim]: cosines, then sines
+  const float *q_norm, *k_norm;     ///< [kDim], or null
   const int *positions, *out_locs;  ///< [sequences]
   Bf16 *pool_keys, *pool_values;
   std::int64_t table_stride;

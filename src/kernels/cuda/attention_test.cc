@@ -420,15 +420,15 @@ TEST_F(GpuAttentionTest, DecodeRowsThatRotateTheirQueriesGiveWhatTheTwoStepsGive
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int32_t last = c.sequences[static_cast<std::size_t>(i)].keys - 1;
       const std::int32_t page =
-          p.page_table.view().as<std::int32_t>()[i * p.page_table.view().dim(1) +
-                                                 last / c.page_size];
+          p.page_table.view()
+              .as<std::int32_t>()[i * p.page_table.view().dim(1) + last / c.page_size];
       positions.view().as<std::int32_t>()[i] = last;
       slots.view().as<std::int32_t>()[i] = page * c.page_size + last % c.page_size;
     }
     std::vector<float> frequencies;
     for (std::int64_t i = 0; i < head_dim / 2; ++i)
-      frequencies.push_back(std::pow(1e4F, -2.0F * static_cast<float>(i) /
-                                               static_cast<float>(head_dim)));
+      frequencies.push_back(
+          std::pow(1e4F, -2.0F * static_cast<float>(i) / static_cast<float>(head_dim)));
     const Tensor table = copy_to(make_rope_table(frequencies, p.max_k), kGpu, *stream_);
     Tensor norm({head_dim}, DType::kF32);
     for (std::int64_t i = 0; i < head_dim; ++i) norm.view().as<float>()[i] = random.uniform() + 1;
