@@ -1,5 +1,5 @@
-// What decode attention does before, in steps of few rows: norms and rotation of queries and keys, and
-// the store of the new key and value.
+// What decode attention does before, in steps of few rows: norms and rotation of queries and keys,
+// and the store of the new key and value.
 
 #pragma once
 
