@@ -23,6 +23,7 @@ LONG = {  # goes on until someone stops it
     "max_tokens": 1500,
     "ignore_eos": True,
 }
+ENDLESS = {"type": "array", "minItems": 500, "items": {"type": "string", "maxLength": 20}}
 
 
 # --- Context and cache ---
@@ -72,7 +73,7 @@ def test_more_requests_than_pages_wait_for_their_turn(start_server):
 def test_a_request_that_fills_the_cache_blocks_nobody_for_ever(start_server):
     server = start_server("--page-size", "1", "--num-pages", "48")
     big = open_request(
-        server.port, "/v1/completions", {"prompt": [5] * 40, "max_tokens": 500, "ignore_eos": True}
+        server.port, "/v1/completions", {"prompt": [5] * 47, "max_tokens": 500, "ignore_eos": True}
     )
     with contextlib.closing(big):
         small = complete(server.port, [6] * 5, max_tokens=4, ignore_eos=True)
@@ -102,9 +103,11 @@ def test_arguments_that_are_costly_to_read_are_refused(server):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_stops_its_generation(server, stream):
+@pytest.mark.parametrize("schema", [None, ENDLESS], ids=["free", "constrained"])
+def test_a_client_that_leaves_stops_its_generation(server, stream, schema):
     wait_idle(server.port)
-    sock = open_request(server.port, CHAT, {**LONG, "stream": stream})
+    constraint = {"guided_json": schema} if schema else {}
+    sock = open_request(server.port, CHAT, {**LONG, "stream": stream, **constraint})
     if stream:
         read_until(sock, b"\n\n")
     wait_until(lambda: health(server.port)["running"] == 1, 5, "starting")
