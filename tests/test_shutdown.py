@@ -1,6 +1,8 @@
 """How a server starts, and how it ends."""
 
 import contextlib
+import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -8,6 +10,7 @@ import time
 
 import pytest
 from http_tools import ask, health, open_request, port_in_log, post, read_until, wait_until
+from tiny_models import tiny_model
 
 CHAT = "/v1/chat/completions"
 
@@ -91,6 +94,22 @@ def test_a_second_signal_cuts_answers_off(start_server):
         assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         assert server.process.wait(timeout=10) == 0
         assert time.monotonic() - begin < 4
+
+
+def test_a_signal_while_a_model_is_loaded_ends_the_process(minisgl_binary, tmp_path):
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "slow")
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")  # nobody writes to it: loading takes for ever
+    process = subprocess.Popen(
+        [minisgl_binary, "serve", "--model", folder, "--port", "0"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in process.stderr:
+        if "KV cache:" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 0
+    assert "Stopped while loading" in process.stderr.read()
 
 
 def test_a_server_that_was_killed_leaves_its_port(start_server, minisgl_binary, sample_model):

@@ -9,8 +9,10 @@ import jsonschema
 import openai
 import pydantic
 import pytest
-from http_tools import in_parallel
+from conftest import Server
+from http_tools import chat, in_parallel, post
 from random_schemas import random_schema
+from tiny_models import tiny_model
 
 # 200 take minutes on two cores: MINISGL_TEST_SCHEMAS=200.
 NUM_SCHEMAS = int(os.environ.get("MINISGL_TEST_SCHEMAS", "16"))
@@ -168,3 +170,44 @@ def test_a_flag_gives_the_format_of_one_answer(minisgl_binary, sample_model):
     answer = json.loads(done.stdout)
     assert answer["text"] in ("yes", "no")
     assert answer["finish_reason"] == "stop"
+
+
+TEMPLATE = """{% for message in messages %}{{ message['content'] }}{% endfor %}
+{%- if add_generation_prompt and mode == 'begun' %}<think>{% endif %}
+{%- if add_generation_prompt and mode == 'over' %}<think></think>{% endif %}"""
+
+
+def test_reasoning_comes_before_a_constrained_answer(minisgl_binary, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text(TEMPLATE)
+    server = Server(minisgl_binary, tiny_model("qwen3"), "--chat-template", str(template))
+
+    def token(text: str) -> int:
+        (token,) = post(server.port, "/tokenize", {"prompt": text}).json["tokens"]
+        return token
+
+    try:
+        # A model without training, led by biases: <think> if it may come first, some "x", </think>.
+        asked = {
+            "logit_bias": {token("<think>"): 30, token("x"): 54, token("</think>"): 50},
+            "frequency_penalty": 2,
+            "temperature": 0,
+            "max_tokens": 40,
+            "response_format": {"type": "choice", "choices": ["yes", "no"]},
+        }
+        for mode, reasons in [("free", True), ("begun", True), ("over", False)]:
+            asked["chat_template_kwargs"] = {"mode": mode}
+            (choice,) = chat(server.port, **asked).json["choices"]
+            message = choice["message"]
+            assert choice["finish_reason"] == "stop"
+            assert message["content"] in ("yes", "no")
+            assert (set(message.get("reasoning_content", "")) == {"x"}) == reasons
+            deltas = [
+                e["choices"][0]["delta"] for e in chat(server.port, stream=True, **asked).events
+            ]
+            for part in ("content", "reasoning_content"):
+                assert "".join(d.get(part) or "" for d in deltas) == message.get(part, "")
+        whole = chat(server.port, separate_reasoning=False, **{**asked, "chat_template_kwargs": {}})
+        assert whole.json["choices"][0]["message"]["content"] in ("yes", "no")
+    finally:
+        server.stop()
