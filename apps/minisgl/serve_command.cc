@@ -2,22 +2,21 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <csignal>
-#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "commands.h"
 #include "llm/local_generator.h"
 #include "minisgl/server.h"
+#include "serve_loop.h"
 #include "server_options.h"
 
 namespace minisgl::app {
@@ -26,42 +25,8 @@ namespace {
 struct Options {
   LlmOptions llm;
   ServerFlags flags;
+  std::vector<std::string> served_names;
 };
-
-/// SIGINT and SIGTERM, blocked for all threads that are made from now on, so that one thread can
-/// wait for them.
-sigset_t block_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
-/// Waits up to `timeout`; whether a signal came.
-bool wait_for_signal(const sigset_t& signals, std::chrono::milliseconds timeout) {
-  timespec limit{};
-  limit.tv_sec = timeout.count() / 1000;
-  limit.tv_nsec = timeout.count() % 1000 * 1'000'000;
-  return sigtimedwait(&signals, nullptr, &limit) > 0;
-}
-
-/// Running answers may end; a second signal cuts them off.
-void stop(Server& server, const sigset_t& signals, std::chrono::milliseconds deadline) {
-  std::atomic<bool> stopped{false};
-  std::thread stopping([&] {
-    server.stop(deadline);
-    stopped.store(true);
-  });
-  constexpr auto kPoll = std::chrono::milliseconds(20);
-  while (!stopped.load()) {
-    if (!wait_for_signal(signals, kPoll)) continue;
-    log::warning("Stopping at once");
-    server.stop(std::chrono::milliseconds(0));
-  }
-  stopping.join();
-}
 
 /// Many systems allow 1024 open files unless asked for more.
 void allow_open_files(std::size_t max_connections) {
@@ -87,30 +52,26 @@ std::string url_of(const ServerOptions& options, std::uint16_t port) {
 
 int serve(const Options& options) {
   if (options.flags.log_format == "json") log::set_format(log::Format::kJson);
-  const ServerOptions server_settings = server_options(options.flags);
+  ServerOptions server_settings = server_options(options.flags);
+  LlmOptions llm_settings = options.llm;
+  if (!options.served_names.empty()) {
+    llm_settings.served_model_name = options.served_names.front();
+    server_settings.aliases.assign(options.served_names.begin() + 1, options.served_names.end());
+  }
   check_can_listen(server_settings);  // loading a model may take long
   allow_open_files(server_settings.max_connections);
   // What belongs to a token is allocated by the scheduler's thread and freed by the server's. With
   // a heap for each thread they fray: 10 % in ten minutes of a thousand streams. One is no slower.
   mallopt(M_ARENA_MAX, 1);
   const sigset_t signals = block_signals();
-  LocalGenerator generator(options.llm);
+  std::optional<ExitOnSignal> while_loading(std::in_place, signals);
+  LocalGenerator generator(llm_settings);
+  while_loading.reset();
   Server server(generator, server_settings);
   server.start();
   log::info("Ready: {} is served at {}/v1", generator.model_name(),
             url_of(server_settings, server.port()));
-  constexpr auto kPoll = std::chrono::milliseconds(200);
-  std::string fault;
-  bool signalled = false;
-  while (!signalled && fault.empty()) {
-    signalled = wait_for_signal(signals, kPoll);
-    fault = generator.fault();
-  }
-  if (signalled)
-    log::info("Stopping: running answers have {} s to end; a second signal cuts them off",
-              std::chrono::duration<double>(server_settings.stop_deadline).count());
-  stop(server, signals, server_settings.stop_deadline);
-  if (!fault.empty()) throw Error("the engine has failed: " + fault);
+  serve_until_stopped(server, generator, signals, server_settings.stop_deadline);
   log::info("Stopped");
   return 0;
 }
@@ -119,8 +80,10 @@ int serve(const Options& options) {
 
 Command add_serve(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("--served-model-name", options->llm.served_model_name,
-                 "The model's id in the API; default: its file's name")
+  app.add_option("--served-model-name", options->served_names,
+                 "The model's id in the API; default: its file's name. Requests may ask for it by "
+                 "any of several; replies name the first")
+      ->delimiter(',')
       ->type_name("NAME");
   app.add_flag("--accept-any-model", options->flags.server.accept_any_model,
                "Answer requests for models of other names too; replies name the served one");

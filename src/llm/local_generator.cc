@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "chat/reasoning_splitter.h"
 #include "hub/cache.h"
 #include "kernels/simd.h"
 #include "tensor/cuda/device.h"
@@ -168,7 +169,8 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
 }
 
 LocalGenerator::LocalGenerator(const LlmOptions& given)
-    : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name) {
+    : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name),
+      path_(given.model) {
   const LlmOptions options = with_device_defaults(given);
   load(options);
   if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
@@ -192,7 +194,10 @@ LocalGenerator::LocalGenerator(const LlmOptions& given)
 
 LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
                                std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config)
-    : name_(std::move(name)), tokenizer_(std::move(tokenizer)), executor_(std::move(executor)) {
+    : name_(std::move(name)),
+      path_(name_),
+      tokenizer_(std::move(tokenizer)),
+      executor_(std::move(executor)) {
   if (tokenizer_ == nullptr)
     tokenizer_error_ = "it has no tokenizer";
   else if (!tokenizer_->chat_template().empty())
@@ -201,6 +206,11 @@ LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> execu
 }
 
 void LocalGenerator::start(SchedulerConfig config) {
+  if (chat_dialect_.reasoning && Grammars::built()) {
+    reasoning_tokens_ = ReasoningTokens::of(*tokenizer_, vocab_size(), config.eos_ids,
+                                            kReasoningBegin, kReasoningEnd);
+    chat_dialect_.reasoning_before_formats = reasoning_tokens_ != nullptr;
+  }
   if (tokenizer_ != nullptr)
     grammars_ = std::make_unique<Grammars>(
         *tokenizer_, Grammars::Options{.vocab_size = vocab_size(),
@@ -299,10 +309,14 @@ std::vector<TokenId> LocalGenerator::encode(const decltype(GenerateRequest::prom
 }
 
 /// Gives `work` what follows its response format.
-void LocalGenerator::constrain(NewRequest& work) const {
+void LocalGenerator::constrain(NewRequest& work, ReasoningStart reasoning) const {
   if (work.sampling.response_format.kind == ResponseFormat::Kind::kText) return;
   tokenizer();  // throws when there is none
   work.constraint = grammars_->constraint(work.sampling.response_format);
+  if (reasoning != ReasoningStart::kOver && reasoning_tokens_ != nullptr)
+    work.constraint =
+        std::make_unique<ReasoningGate>(std::move(work.constraint), reasoning_tokens_,
+                                        /*in_reasoning=*/reasoning == ReasoningStart::kBegun);
   work.sampling.min_tokens = 0;  // the format alone says where an answer may end
 }
 
@@ -314,7 +328,7 @@ RequestId LocalGenerator::submit(GenerateRequest request,
     if (work.sampling.max_tokens < 0)
       work.sampling.max_tokens =
           std::max<std::int64_t>(1, max_seq_len() - static_cast<std::int64_t>(work.prompt.size()));
-    constrain(work);
+    constrain(work, request.reasoning);
     scheduler_->validate(work);
   } catch (const RequestError& e) {
     if (e.param() != "prompt" || request.param == "prompt") throw;

@@ -12,6 +12,7 @@
 #include "chat/stop_matcher.h"
 #include "engine/engine.h"
 #include "grammar/grammar.h"
+#include "grammar/reasoning_gate.h"
 #include "llm/generator.h"
 #include "minisgl/llm.h"
 #include "tokenizer/chat_renderer.h"
@@ -51,6 +52,7 @@ class LocalGenerator final : public Generator {
     return tokenizer_ == nullptr ? "" : std::string(tokenizer_->token_bytes(id));
   }
   std::string model_name() const override { return name_; }
+  std::string model_path() const override { return path_; }
   int max_seq_len() const override { return executor_->limits().max_seq_len; }
   int vocab_size() const override { return executor_->limits().vocab_size; }
   SchedulerStats stats() const override { return scheduler_->stats(); }
@@ -84,7 +86,7 @@ class LocalGenerator final : public Generator {
 
   void load(const LlmOptions& options);
   void start(SchedulerConfig config);
-  void constrain(NewRequest& work) const;
+  void constrain(NewRequest& work, ReasoningStart reasoning) const;
   void deliver(std::span<const TokenEvent> events);
   GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
   void add_logprobs(Answer& answer, const TokenEvent& event, GenerateUpdate& update) const;
@@ -93,12 +95,14 @@ class LocalGenerator final : public Generator {
   void run();
 
   std::string name_;
+  std::string path_;
   SamplingDefaults sampling_defaults_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string tokenizer_error_;  // why there is none
   mutable std::atomic<bool> warned_of_two_bos_ = false;
   std::unique_ptr<ChatRenderer> chat_renderer_;
-  std::unique_ptr<Grammars> grammars_;  // null without a tokenizer
+  std::unique_ptr<Grammars> grammars_;                       // null without a tokenizer
+  std::shared_ptr<const ReasoningTokens> reasoning_tokens_;  // null: no reasoning before formats
   ChatDialect chat_dialect_;
   std::unique_ptr<Executor> executor_;
   Engine* engine_ = nullptr;  // the executor, if it is one

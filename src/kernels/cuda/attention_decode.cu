@@ -13,6 +13,7 @@
 
 #include "base/math.h"
 #include "kernels/cuda/attention_args.cuh"
+#include "kernels/cuda/attention_rope.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -251,20 +252,28 @@ __device__ void finish_sequence(const AttentionArgs& args, const Exchange<kDim>&
 
 /// Shared memory: kStages tiles, then the warps' parts.
 template <int kDim, class T, class KV>
-constexpr int decode_shared_bytes(int group) {
+__host__ __device__ constexpr int parts_end(int group) {
   // merge_parts() uses the parts' memory as well.
   constexpr int kMerged = kThreads * static_cast<int>(sizeof(Merged));
   const int parts = kWarps * group * kDim * 4;
   return shared_bytes<kDim, T, KV>() + (parts > kMerged ? parts : kMerged);
 }
 
+template <int kDim, bool kRope, class T, class KV>
+constexpr int decode_shared_bytes(int group) {
+  return parts_end<kDim, T, KV>(group) + (kRope ? static_cast<int>(sizeof(NewRows<kDim>)) : 0);
+}
+
 /// Grid: (at least as many blocks as have a piece of the line, KV heads). `early`: keys other than
 /// the last were there before the kernels that run now began.
-template <int kDim, class T, class KV>
+template <int kDim, bool kRope, class T, class KV>
 __global__ void __launch_bounds__(kThreads, 3)
-    decode_kernel(AttentionArgs args, Exchange<kDim> exchange, int whole, bool early) {
+    decode_kernel(const __grid_constant__ AttentionArgs args, Exchange<kDim> exchange, int whole,
+                  bool early, const __grid_constant__ RopeInputs rope) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float maxima[kWarps][16], sums[kWarps][16];
+  // Behind the warps' parts.
+  auto& new_rows = *reinterpret_cast<NewRows<kDim>*>(shared + parts_end<kDim, T, KV>(args.group));
   let_next_start();
   if (!early) await_inputs();
   const Piece piece = piece_of_line(args, whole);
@@ -276,16 +285,20 @@ __global__ void __launch_bounds__(kThreads, 3)
   using Loader = TileLoader<kDim, T, KV>;
   const Loader loader(args, shared);
   const auto kv_head = static_cast<int>(blockIdx.y);
+  // The last key may not be in the pool yet; zeros are loaded in its place.
   const auto source = [kv_head](const Span& span) {
-    return KeySource{span.seq, kv_head, span.end_key};
+    return KeySource{span.seq, kv_head, kRope ? span.end_key - 1 : span.end_key};
   };
 
+  // As a graph's other inputs these are there before its first kernel begins.
+  RopeInputs::Place place{};
+  if constexpr (kRope) place = rope.place_of(piece.first.seq);
   Span coming = piece.first;  // of the tile that is loaded next
-  const int known = early ? coming.end_key - 1 : INT_MAX;
+  const int known = early && !kRope ? coming.end_key - 1 : INT_MAX;
   loader.load(source(coming), coming.tile_at(piece.begin), 0, {0, known});
   if (early) {
     await_inputs();
-    if ((coming.tile_at(piece.begin) + 1) * kTile > known)
+    if (!kRope && (coming.tile_at(piece.begin) + 1) * kTile > known)
       loader.load(source(coming), coming.tile_at(piece.begin), 0, {known, INT_MAX});
   }
   Loader::commit();
@@ -293,14 +306,21 @@ __global__ void __launch_bounds__(kThreads, 3)
   Span span = piece.first;
   int at = piece.begin;
   while (at < piece.end) {
+    const int end = min(span.end, piece.end);
+    const bool has_last = kRope && end == span.end;
+    if constexpr (kRope) {
+      prepare_rows<kDim>(args, rope, place, span.seq, has_last, new_rows);
+      __syncthreads();
+    }
     const auto* q = static_cast<const T*>(args.q) + span.seq * args.q_stride;
     const auto row_of = [&](int row) {
-      return row < args.group ? q + (kv_head * args.group + row) * args.q_head_stride : nullptr;
+      if (row >= args.group) return static_cast<const T*>(nullptr);
+      return kRope ? reinterpret_cast<const T*>(new_rows.queries[row])
+                   : q + (kv_head * args.group + row) * args.q_head_stride;
     };
     WarpRows<kDim, 16, T> rows;
     rows.load_queries(row_of(lane / 4), row_of(lane / 4 + 8), lane);
     const Visible visible{span.first_key, span.end_key};
-    const int end = min(span.end, piece.end);
     for (; at < end; ++at) {
       if (at + 1 < piece.end) {
         if (at + 1 == coming.end) coming = span_of(args, coming.seq + 1, coming.end);
@@ -311,8 +331,17 @@ __global__ void __launch_bounds__(kThreads, 3)
         Loader::template await<0>();
       }
       __syncthreads();
-      rows.add(loader.ready(at - piece.begin), 16 * warp, span.tile_at(at) * kTile + 16 * warp,
-               visible, visible, args, lane);
+      const TileMemory<kDim> tile = loader.ready(at - piece.begin);
+      if (has_last && at + 1 == end) {
+        constexpr int kUnits = kDim / 8;
+        const auto i = static_cast<int>(threadIdx.x);
+        const int last = (span.end_key - 1) % kTile;
+        if (i < kUnits) tile.k[swizzled<kDim>(last, i)] = new_rows.key[i];
+        if (i >= kUnits && i < 2 * kUnits)
+          tile.v[swizzled<kDim>(last, i - kUnits)] = new_rows.value[i - kUnits];
+        __syncthreads();
+      }
+      rows.add(tile, 16 * warp, span.tile_at(at) * kTile + 16 * warp, visible, visible, args, lane);
       __syncthreads();
     }
     rows.write(parts.values + warp * args.group * kDim, maxima[warp], sums[warp], args.group, lane);
@@ -320,6 +349,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     finish_sequence<kDim, T>(args, exchange, piece, span, parts);
     if (at < piece.end) {
       span = span_of(args, span.seq + 1, span.end);
+      if constexpr (kRope) place = rope.place_of(span.seq);
       __syncthreads();  // the parts have been read
     }
   }
@@ -334,16 +364,16 @@ class DecodeState {
   int* tickets() const { return reinterpret_cast<int*>(tickets_.data()); }
 
   /// Blocks of this kernel that run at once.
-  template <int kDim, class T, class KV>
+  template <int kDim, bool kRope, class T, class KV>
   int blocks(int group, const cuda::CudaStream& stream) {
-    constexpr int kKind =
-        (kDim == 64 ? 0 : 1) + (std::is_same_v<T, Bf16> ? 0 : 2) + (std::is_same_v<T, KV> ? 0 : 4);
+    constexpr int kKind = (kDim == 64 ? 0 : 1) + (std::is_same_v<T, Bf16> ? 0 : 2) +
+                          (std::is_same_v<T, KV> ? 0 : 4) + (kRope ? 8 : 0);
     int& known = blocks_[kKind][group];
     if (known == 0) {
-      const auto kernel = decode_kernel<kDim, T, KV>;
-      const int shared = decode_shared_bytes<kDim, T, KV>(group);
+      const auto kernel = decode_kernel<kDim, kRope, T, KV>;
+      const int shared = decode_shared_bytes<kDim, kRope, T, KV>(group);
       cuda::check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            decode_shared_bytes<kDim, T, KV>(16)),
+                                            decode_shared_bytes<kDim, kRope, T, KV>(16)),
                        "asking for ", shared, " bytes of shared memory");
       int each = 0;
       cuda::check_cuda(
@@ -356,27 +386,27 @@ class DecodeState {
 
  private:
   Buffer tickets_;
-  int blocks_[8][17] = {};
+  int blocks_[16][17] = {};
 };
 
-template <int kDim, class T, class KV>
-void run(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
-         cuda::CudaStream& stream) {
+template <int kDim, bool kRope, class T, class KV>
+void run(const AttentionArgs& job, const RopeInputs& rope, std::int64_t max_keys,
+         TensorView workspace, cuda::CudaStream& stream) {
   const std::int64_t pairs = std::int64_t{job.num_seqs} * job.kv_heads;
   check(pairs <= DecodeState::kCount, "attention to ", job.num_seqs,
         " sequences is too much at once");
   auto& state = stream.state<DecodeState>();
-  const int whole = std::max(1, state.blocks<kDim, T, KV>(job.group, stream) / job.kv_heads);
+  const int whole = std::max(1, state.blocks<kDim, kRope, T, KV>(job.group, stream) / job.kv_heads);
   // How the line is cut does not depend on the number of blocks that are launched, so a graph,
   // whose max_keys is the largest there may be, gives the bits of an eager step.
   const std::int64_t tiles = job.num_seqs * (ceil_div<std::int64_t>(max_keys, kTile) + 1);
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(whole, tiles));
   const Exchange<kDim> exchange{reinterpret_cast<Partial<kDim>*>(workspace.data), state.tickets(),
                                 job.group};
-  launch("paged_attention (decode)", decode_kernel<kDim, T, KV>,
+  launch("paged_attention (decode)", decode_kernel<kDim, kRope, T, KV>,
          {dim3(blocks, static_cast<unsigned>(job.kv_heads)), kThreads,
-          static_cast<std::size_t>(decode_shared_bytes<kDim, T, KV>(job.group))},
-         stream.handle(), job, exchange, whole, stream.capturing());
+          static_cast<std::size_t>(decode_shared_bytes<kDim, kRope, T, KV>(job.group))},
+         stream.handle(), job, exchange, whole, stream.capturing(), rope);
 }
 
 }  // namespace
@@ -390,11 +420,37 @@ void run_decode(const AttentionArgs& job, AttentionTypes types, std::int64_t max
                 TensorView workspace, cuda::CudaStream& stream) {
   visit_fast_types(types, [&]<class T, class KV>() {
     if (job.head_dim == 64) {
-      run<64, T, KV>(job, max_keys, workspace, stream);
+      run<64, false, T, KV>(job, {}, max_keys, workspace, stream);
     } else {
-      run<128, T, KV>(job, max_keys, workspace, stream);
+      run<128, false, T, KV>(job, {}, max_keys, workspace, stream);
     }
   });
+}
+
+void run_decode_with_rope(const AttentionArgs& job, const RopeStoreArgs& rope,
+                          std::int64_t max_keys, TensorView workspace, cuda::CudaStream& stream) {
+  const std::int64_t head_dim = job.head_dim;
+  auto* const keys = reinterpret_cast<const Bf16*>(rope.qkv.data) +
+                     std::int64_t{job.kv_heads} * job.group * head_dim;
+  const auto norm = [](const TensorView& weight) {
+    return weight.empty() ? nullptr : weight.as<float>();
+  };
+  const RopeInputs inputs{.keys = keys,
+                          .values = keys + job.kv_heads * head_dim,
+                          .table = rope.rope_table.as<float>(),
+                          .q_norm = norm(rope.q_norm),
+                          .k_norm = norm(rope.k_norm),
+                          .positions = rope.positions.as<std::int32_t>(),
+                          .out_locs = rope.out_locs.as<std::int32_t>(),
+                          .pool_keys = reinterpret_cast<Bf16*>(rope.kv.k),
+                          .pool_values = reinterpret_cast<Bf16*>(rope.kv.v),
+                          .table_stride = rope.rope_table.stride(0),
+                          .eps = rope.norm_eps};
+  if (head_dim == 64) {
+    run<64, true, Bf16, Bf16>(job, inputs, max_keys, workspace, stream);
+  } else {
+    run<128, true, Bf16, Bf16>(job, inputs, max_keys, workspace, stream);
+  }
 }
 
 }  // namespace minisgl::kernels::gpu
