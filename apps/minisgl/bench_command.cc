@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "base/log.h"
+#include "bench_sums.h"
 #include "commands.h"
 #include "llm/local_generator.h"
+#include "ranks.h"
 
 namespace minisgl::app {
 namespace {
@@ -22,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   LlmOptions llm;
+  RankFlags ranks;
   int num_prompts = 1;
   int input_len = 512;
   int output_len = 128;
@@ -100,9 +103,9 @@ double median(const std::vector<Pass>& passes, F&& value) {
   return values[values.size() / 2];
 }
 
-int bench_offline(const Options& o) {
+int bench_offline(const Options& o, const RankSetup& ranks) {
   log::set_level(log::Level::kWarning);
-  LocalGenerator generator(o.llm);
+  LocalGenerator generator(o.llm, ranks);
   std::uint64_t state = 0;
   Options warm_up = o;
   warm_up.num_prompts = 1;
@@ -143,6 +146,7 @@ Command add_bench(CLI::App& app) {
   CLI::App& offline =
       *app.add_subcommand("offline", "Random prompts, all at once, without a server");
   add_engine_flags(offline, options->llm);
+  add_rank_flags(offline, options->ranks);
   offline.add_option("--num-prompts", options->num_prompts, "Requests at once")
       ->check(number_from(1))
       ->capture_default_str();
@@ -156,7 +160,13 @@ Command add_bench(CLI::App& app) {
       ->check(number_from(1))
       ->capture_default_str();
   offline.add_flag("--json", options->json, "Print one JSON object");
-  return [options] { return bench_offline(*options); };
+  CLI::App& sums = *app.add_subcommand("sums", "What ranks take to add up, by the size of the sum");
+  const Command run_sums = add_bench_sums(sums);
+  return [options, &sums, run_sums] {
+    if (sums.parsed()) return run_sums();
+    return with_ranks(options->ranks, options->llm,
+                      [&](const RankSetup& ranks) { return bench_offline(*options, ranks); });
+  };
 }
 
 }  // namespace minisgl::app

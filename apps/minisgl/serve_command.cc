@@ -9,6 +9,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <string>
@@ -18,6 +20,7 @@
 #include "commands.h"
 #include "llm/local_generator.h"
 #include "minisgl/server.h"
+#include "ranks.h"
 #include "server_options.h"
 
 namespace minisgl::app {
@@ -25,6 +28,7 @@ namespace {
 
 struct Options {
   LlmOptions llm;
+  RankFlags ranks;
   ServerFlags flags;
 };
 
@@ -85,8 +89,14 @@ std::string url_of(const ServerOptions& options, std::uint16_t port) {
   return fmt::format("{}://{}:{}", options.tls_certificate.empty() ? "http" : "https", host, port);
 }
 
-int serve(const Options& options) {
-  if (options.flags.log_format == "json") log::set_format(log::Format::kJson);
+/// Ends the process without giving anything back: work of a GPU may wait for a rank that is gone, and
+/// so would whoever frees its memory. The other ranks end with this one.
+[[noreturn]] void leave(const std::string& fault) {
+  std::fprintf(stderr, "minisgl: the engine has failed: %s\n", fault.c_str());
+  std::_Exit(1);
+}
+
+int serve(const Options& options, const RankSetup& ranks) {
   const ServerOptions server_settings = server_options(options.flags);
   check_can_listen(server_settings);  // loading a model may take long
   allow_open_files(server_settings.max_connections);
@@ -94,7 +104,7 @@ int serve(const Options& options) {
   // a heap for each thread they fray: 10 % in ten minutes of a thousand streams. One is no slower.
   mallopt(M_ARENA_MAX, 1);
   const sigset_t signals = block_signals();
-  LocalGenerator generator(options.llm);
+  LocalGenerator generator(options.llm, ranks);
   Server server(generator, server_settings);
   server.start();
   log::info("Ready: {} is served at {}/v1", generator.model_name(),
@@ -110,6 +120,7 @@ int serve(const Options& options) {
     log::info("Stopping: running answers have {} s to end; a second signal cuts them off",
               std::chrono::duration<double>(server_settings.stop_deadline).count());
   stop(server, signals, server_settings.stop_deadline);
+  if (!fault.empty() && ranks.group != nullptr) leave(fault);
   if (!fault.empty()) throw Error("the engine has failed: " + fault);
   log::info("Stopped");
   return 0;
@@ -127,8 +138,13 @@ Command add_serve(CLI::App& app) {
   add_server_flags(app, options->flags);
   add_engine_flags(app, options->llm);
   add_chat_flags(app, options->llm);
+  add_rank_flags(app, options->ranks);
   add_upstream_flags(app);
-  return [options] { return serve(*options); };
+  return [options] {
+    if (options->flags.log_format == "json") log::set_format(log::Format::kJson);
+    return with_ranks(options->ranks, options->llm,
+                      [&](const RankSetup& ranks) { return serve(*options, ranks); });
+  };
 }
 
 }  // namespace minisgl::app

@@ -59,7 +59,8 @@ void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorVi
 constexpr std::int64_t kSmallTokens = 16;
 
 /// See kernels/linear.h. y bf16 or f32. An id outside of the table gives zeros.
-void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);
+void embedding(TensorView ids, const PackedMatrix& table, std::int64_t first_id, TensorView y,
+               Stream& stream);
 
 /// See kernels/moe.h. Logits and weights f32; x and y bf16 or f32 each.
 void route_tokens(TensorView logits, bool normalize, const Routing& routing, Stream& stream);
