@@ -355,9 +355,7 @@ def test_two_hosts_serve_together_until_their_cable_is_cut(run_server):
         )
         assert "data:" in stream.stdout.readline()
         begin = time.monotonic()
-        subprocess.run(
-            ["ip", "-n", names[1], "link", "set", cables[1], "down"], check=True
-        )
+        subprocess.run(["ip", "-n", names[1], "link", "set", cables[1], "down"], check=True)
         text, _ = stream.communicate(timeout=15)
         assert time.monotonic() - begin < 10
         assert text.count('"error"') == 1

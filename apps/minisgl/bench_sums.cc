@@ -67,10 +67,10 @@ void check_sums(Communicator& tensors, Stream& stream, DType dtype, std::int64_t
     stream.synchronize();
     const Tensor sum = copied_to(x, kCpu);
     for (std::int64_t i = 0; i < count; ++i) {
-      const float actual = dtype == DType::kF32 ? sum.view().as<float>()[i]
-                                                : to_f32(sum.view().as<BFloat16>()[i]);
-      const float expected = static_cast<float>(size) * value_of(turn, i) +
-                             static_cast<float>(size * (size - 1) / 2);
+      const float actual =
+          dtype == DType::kF32 ? sum.view().as<float>()[i] : to_f32(sum.view().as<BFloat16>()[i]);
+      const float expected =
+          static_cast<float>(size) * value_of(turn, i) + static_cast<float>(size * (size - 1) / 2);
       if (actual != expected)
         throw Error(fmt::format("a sum of {} bytes is wrong at {}: {} in place of {}", bytes, i,
                                 actual, expected));
@@ -111,9 +111,9 @@ void print(const Options& options, bool cpu, int ranks, std::int64_t one_shot_by
                   .c_str());
     return;
   }
-  fmt::print("Sums over {} ranks, microseconds{}\n", ranks,
-             cpu ? "" : fmt::format(" in a graph; up to {} KB by our own kernel",
-                                    one_shot_bytes >> 10));
+  fmt::print(
+      "Sums over {} ranks, microseconds{}\n", ranks,
+      cpu ? "" : fmt::format(" in a graph; up to {} KB by our own kernel", one_shot_bytes >> 10));
   fmt::print("{:>10} {:>10} {:>10}\n", "KB", library, cpu ? "" : "one-shot");
   for (const SumTime& time : times)
     fmt::print("{:>10} {:>10.1f} {:>10}\n", time.bytes >> 10, time.nccl_us,

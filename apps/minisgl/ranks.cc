@@ -37,8 +37,8 @@ int size_of(const RankFlags& flags, const std::optional<RankPlace>& place) {
   return place ? place->size : flags.size;
 }
 
-/// Rank 0 decides when a group ends: signals of a terminal or a launcher, which go to all, are not for
-/// us.
+/// Rank 0 decides when a group ends: signals of a terminal or a launcher, which go to all, are not
+/// for us.
 int run_other_rank(const RankPlace& place, const RankFlags& flags, const OnRank& other) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -124,8 +124,7 @@ int with_ranks(const RankFlags& flags, const LlmOptions& options, const OnRank& 
   const int size = size_of(flags, place);
   if (size == 1) return command({});
   if (!place || place->rank == 0) check_model(options, size);
-  return on_ranks(flags, command,
-                  [&](const RankSetup& ranks) { return follow(options, ranks); });
+  return on_ranks(flags, command, [&](const RankSetup& ranks) { return follow(options, ranks); });
 }
 
 }  // namespace minisgl::app

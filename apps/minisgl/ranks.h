@@ -27,9 +27,9 @@ using OnRank = std::function<int(const RankSetup&)>;
 /// this process is the first rank and starts the others. The size must be above 1.
 int on_ranks(const RankFlags& flags, const OnRank& first, const OnRank& other);
 
-/// Calls `command` on the first rank, with what its LocalGenerator needs to know, and returns its exit
-/// status. The other ranks compute what the first one asks for until that ends. Throws Error if the
-/// model cannot be divided so, if a rank does not come, or has to be killed in the end.
+/// Calls `command` on the first rank, with what its LocalGenerator needs to know, and returns its
+/// exit status. The other ranks compute what the first one asks for until that ends. Throws Error
+/// if the model cannot be divided so, if a rank does not come, or has to be killed in the end.
 int with_ranks(const RankFlags& flags, const LlmOptions& options, const OnRank& command);
 
 }  // namespace minisgl::app

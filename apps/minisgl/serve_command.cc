@@ -89,8 +89,8 @@ std::string url_of(const ServerOptions& options, std::uint16_t port) {
   return fmt::format("{}://{}:{}", options.tls_certificate.empty() ? "http" : "https", host, port);
 }
 
-/// Ends the process without giving anything back: work of a GPU may wait for a rank that is gone, and
-/// so would whoever frees its memory. The other ranks end with this one.
+/// Ends the process without giving anything back: work of a GPU may wait for a rank that is gone,
+/// and so would whoever frees its memory. The other ranks end with this one.
 [[noreturn]] void leave(const std::string& fault) {
   std::fprintf(stderr, "minisgl: the engine has failed: %s\n", fault.c_str());
   std::_Exit(1);

@@ -175,8 +175,7 @@ Command add_shell(CLI::App& app) {
       "MINISGL_SHELL_MAX_TOKENS (2048) in the environment set how it answers.");
   return [options, rank_flags] {
     const LlmOptions one = for_one_request(*options);
-    return with_ranks(*rank_flags, one,
-                      [&](const RankSetup& ranks) { return shell(one, ranks); });
+    return with_ranks(*rank_flags, one, [&](const RankSetup& ranks) { return shell(one, ranks); });
   };
 }
 

@@ -30,8 +30,8 @@ std::vector<std::string> own_arguments() {
 /// The environment with the variables of a rank in place of those that it had.
 std::vector<std::string> environment_of(int rank, int size, std::uint16_t port) {
   const std::vector<std::string> own{"RANK=" + std::to_string(rank),
-                                     "WORLD_SIZE=" + std::to_string(size),
-                                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port)};
+                                     "WORLD_SIZE=" + std::to_string(size), "MASTER_ADDR=127.0.0.1",
+                                     "MASTER_PORT=" + std::to_string(port)};
   std::vector<std::string> all = own;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
@@ -66,7 +66,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
 }
 
 std::string end_of(int rank, pid_t process, int status) {
-  const std::string who = "rank " + std::to_string(rank) + " (process " + std::to_string(process) + ")";
+  const std::string who =
+      "rank " + std::to_string(rank) + " (process " + std::to_string(process) + ")";
   if (WIFSIGNALED(status))
     return who + " was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
            ::strsignal(WTERMSIG(status)) + ")";

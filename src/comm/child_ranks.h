@@ -20,16 +20,16 @@ namespace minisgl {
 /// process ends, however it does. To be made, and destroyed, by the main thread.
 class ChildRanks {
  public:
-  /// Ranks 1 to size - 1, which find rank 0 at `port` of this host. Throws Error if a process cannot
-  /// be started.
+  /// Ranks 1 to size - 1, which find rank 0 at `port` of this host. Throws Error if a process
+  /// cannot be started.
   ChildRanks(int size, std::uint16_t port);
   /// Kills what is left.
   ~ChildRanks();
   ChildRanks(const ChildRanks&) = delete;
   ChildRanks& operator=(const ChildRanks&) = delete;
 
-  /// Which rank has ended, and how: "rank 1 (process 4711) was killed by signal 9 (Killed)"; "" while
-  /// all run. Any thread.
+  /// Which rank has ended, and how: "rank 1 (process 4711) was killed by signal 9 (Killed)"; ""
+  /// while all run. Any thread.
   std::string fault() const;
 
   /// From now on they are to end. Waits for it, and kills those that have not after `timeout`.

@@ -36,8 +36,8 @@ class Communicator {
   /// They must not overlap. Enqueued on `stream`.
   virtual void all_gather(TensorView x, TensorView parts, Stream& stream) = 0;
 
-  /// Ends what waits for a rank that is gone; results are wrong from here on. Nothing on a CPU, where
-  /// waiting ends by itself.
+  /// Ends what waits for a rank that is gone; results are wrong from here on. Nothing on a CPU,
+  /// where waiting ends by itself.
   virtual void abort() noexcept {}
 
  private:

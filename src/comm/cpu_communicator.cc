@@ -48,8 +48,7 @@ void CpuCommunicator::all_reduce(TensorView x, Stream& stream) {
 
 std::span<std::byte> CpuCommunicator::received(int from, std::int64_t count) {
   std::vector<float>& room = received_[static_cast<std::size_t>(from)];
-  if (static_cast<std::int64_t>(room.size()) < count)
-    room.resize(static_cast<std::size_t>(count));
+  if (static_cast<std::int64_t>(room.size()) < count) room.resize(static_cast<std::size_t>(count));
   return writable_bytes_of_floats(room.data(), count);
 }
 

@@ -61,7 +61,8 @@ TEST_P(CpuCommunicatorTest, ARowAloneHasTheSameSum) {
     CpuStream stream(1);
     const std::vector<float> values = values_of_rank(rank, kRows * kWidth);
     const Tensor all = tensor_of(values, {kRows, kWidth});
-    const Tensor row = tensor_of({values.begin() + 4 * kWidth, values.begin() + 5 * kWidth}, {kWidth});
+    const Tensor row =
+        tensor_of({values.begin() + 4 * kWidth, values.begin() + 5 * kWidth}, {kWidth});
     local.tensors.all_reduce(all, stream);
     local.tensors.all_reduce(row, stream);
     stream.synchronize();

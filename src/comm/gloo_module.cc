@@ -17,9 +17,8 @@ ConnectGloo* open_module() {
   std::error_code ignored;
   const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   std::string why = "it is not there; a build with gloo (package libgloo-dev) makes it";
-  for (const fs::path& place :
-       {folder, folder.parent_path() / "lib", folder.parent_path() / "lib" / "minisgl",
-        folder.parent_path()}) {
+  for (const fs::path& place : {folder, folder.parent_path() / "lib",
+                                folder.parent_path() / "lib" / "minisgl", folder.parent_path()}) {
     const fs::path file = place / kGlooModuleName;
     if (!fs::exists(file, ignored)) continue;
     void* module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);

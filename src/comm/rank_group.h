@@ -24,9 +24,10 @@ struct RankPlace {
   std::uint16_t port = 0;
 };
 
-/// What a launcher says: RANK, WORLD_SIZE, MASTER_ADDR (127.0.0.1) and MASTER_PORT, as torchrun sets
-/// them. Nullopt without RANK and WORLD_SIZE. Throws Error naming a variable that is missing or makes
-/// no sense. torchrun's agent listens at MASTER_PORT itself: the ranks then take the next one.
+/// What a launcher says: RANK, WORLD_SIZE, MASTER_ADDR (127.0.0.1) and MASTER_PORT, as torchrun
+/// sets them. Nullopt without RANK and WORLD_SIZE. Throws Error naming a variable that is missing
+/// or makes no sense. torchrun's agent listens at MASTER_PORT itself: the ranks then take the next
+/// one.
 std::optional<RankPlace> place_from_environment();
 
 /// What the parts of a rank need of the others. All pointers are null in a group of one.
@@ -36,8 +37,8 @@ struct RankLinks {
   int sharing_host = 1;  ///< ranks on this host, this one included
 };
 
-/// One rank's connections with the others, through gloo; on GPUs through NCCL as well. The links live
-/// as long as the group, which must outlive whatever uses them.
+/// One rank's connections with the others, through gloo; on GPUs through NCCL as well. The links
+/// live as long as the group, which must outlive whatever uses them.
 class RankGroup {
  public:
   /// `fault`: see RendezvousOptions. `timeout`: of the start, and of every operation.

@@ -50,10 +50,8 @@ TEST(PlaceTest, AProcessWithoutVariablesHasNone) {
 }
 
 TEST(PlaceTest, TheVariablesOfALauncherAreAPlace) {
-  const Variables set({{"RANK", "2"},
-                       {"WORLD_SIZE", "4"},
-                       {"MASTER_ADDR", "10.0.0.7"},
-                       {"MASTER_PORT", "29500"}});
+  const Variables set(
+      {{"RANK", "2"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "29500"}});
   const std::optional<RankPlace> place = place_from_environment();
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(place->rank, 2);
@@ -86,8 +84,7 @@ void with_ranks(int size, const std::function<void(int, std::uint16_t, FileDescr
   FileDescriptor listener = listen_at("127.0.0.1", 0);
   const std::uint16_t port = port_of(listener);
   std::vector<std::thread> threads;
-  for (int rank = 1; rank < size; ++rank)
-    threads.emplace_back([&, rank] { body(rank, port, {}); });
+  for (int rank = 1; rank < size; ++rank) threads.emplace_back([&, rank] { body(rank, port, {}); });
   body(0, port, std::move(listener));
   for (std::thread& thread : threads) thread.join();
 }
@@ -130,9 +127,7 @@ TEST(RendezvousTest, ARankMayStartBeforeTheFirst) {
 TEST(RendezvousTest, RanksThatDoNotComeAreNamed) {
   FileDescriptor listener = listen_at("127.0.0.1", 0);
   const std::uint16_t port = port_of(listener);
-  std::thread second([&] {
-    Rendezvous({.rank = 1, .size = 4, .port = port, .timeout = 10s});
-  });
+  std::thread second([&] { Rendezvous({.rank = 1, .size = 4, .port = port, .timeout = 10s}); });
   const std::string error = error_of([&] {
     Rendezvous({.rank = 0, .size = 4, .port = port, .timeout = 1s}, std::move(listener));
   });
@@ -143,11 +138,9 @@ TEST(RendezvousTest, RanksThatDoNotComeAreNamed) {
 TEST(RendezvousTest, AFaultThatSomebodyFoundEndsTheWait) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(error_of([] {
-              Rendezvous({.rank = 0,
-                          .size = 2,
-                          .port = 0,
-                          .timeout = 60s,
-                          .fault = [] { return std::string("rank 1 has ended"); }});
+              Rendezvous({.rank = 0, .size = 2, .port = 0, .timeout = 60s, .fault = [] {
+                            return std::string("rank 1 has ended");
+                          }});
             }),
             "rank 1 has ended");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);

@@ -66,11 +66,10 @@ struct Addresses {
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = passive ? AI_PASSIVE : 0;
-    const int status =
-        ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
+    const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &first);
     if (status != 0)
-      throw Error("the address of rank 0, \"" + host + "\", is not known: " +
-                  ::gai_strerror(status));
+      throw Error("the address of rank 0, \"" + host +
+                  "\", is not known: " + ::gai_strerror(status));
   }
   ~Addresses() { ::freeaddrinfo(first); }
   Addresses(const Addresses&) = delete;
@@ -167,8 +166,9 @@ void Rendezvous::accept_all(const FileDescriptor& listener) {
       if (std::memcmp(hello.magic, make_hello(0, 0).magic, sizeof(hello.magic)) != 0)
         continue;  // somebody else
       const std::string why = refusal(hello, size(), peers_);
-      write_message(fd.get(), {reinterpret_cast<const std::byte*>(why.data()),
-                               reinterpret_cast<const std::byte*>(why.data()) + why.size()},
+      write_message(fd.get(),
+                    {reinterpret_cast<const std::byte*>(why.data()),
+                     reinterpret_cast<const std::byte*>(why.data()) + why.size()},
                     "a caller");
       if (!why.empty()) continue;
       local_address_ = own_address(fd.get());
@@ -189,8 +189,7 @@ void Rendezvous::connect_to_first() {
   std::string why = "no address";
   for (const addrinfo* at = found.first;; at = at->ai_next) {
     if (at == nullptr) {
-      if (Clock::now() >= end)
-        throw Error(there + " does not answer: " + why);
+      if (Clock::now() >= end) throw Error(there + " does not answer: " + why);
       std::this_thread::sleep_for(kPause);  // it may start later than we
       at = found.first;
     }
@@ -252,8 +251,7 @@ void Rendezvous::wait(int fd, short events, Clock::time_point deadline,
   }
 }
 
-void Rendezvous::write(int fd, const void* data, std::size_t bytes,
-                       const std::string& peer) const {
+void Rendezvous::write(int fd, const void* data, std::size_t bytes, const std::string& peer) const {
   const auto* at = static_cast<const char*>(data);
   const Clock::time_point end = deadline();
   while (bytes > 0) {

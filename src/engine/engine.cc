@@ -204,8 +204,8 @@ Engine::~Engine() {
   if (graphs_ != nullptr) graphs_->destroy();
 }
 
-/// Bytes that this rank may take, by what is free on the rank that has least: a pool of one size has
-/// to fit everywhere.
+/// Bytes that this rank may take, by what is free on the rank that has least: a pool of one size
+/// has to fit everywhere.
 std::int64_t Engine::find_memory() const {
   if (config_.ranks.host == nullptr) return available_memory_bytes(config_.device);
   config_.ranks.host->barrier();  // all have their weights
@@ -232,9 +232,8 @@ void Engine::wait_for(Event& event) const {
 
 std::vector<std::int32_t> Engine::plan_graphs() const {
   // Ranks capture the same graphs; one alone looks again at what its pool has left.
-  const std::int64_t free_bytes = config_.ranks.host == nullptr
-                                      ? available_memory_bytes(config_.device)
-                                      : memory_bytes_;
+  const std::int64_t free_bytes =
+      config_.ranks.host == nullptr ? available_memory_bytes(config_.device) : memory_bytes_;
   return graph_batch_sizes({.listed = config_.graph_batch_sizes,
                             .max_batch_size = config_.graph_max_batch_size,
                             .max_rows = limits_.max_rows,

@@ -7,7 +7,8 @@
 namespace minisgl::layers {
 
 /// Self-attention with rotary positions over the paged KV cache; tensor-parallel over heads (where
-/// key heads are fewer than ranks, several ranks hold the same one). It knows neither the batch's shape nor the attention backend: both are in the context.
+/// key heads are fewer than ranks, several ranks hold the same one). It knows neither the batch's
+/// shape nor the attention backend: both are in the context.
 ///
 /// Weights  q_proj [heads * head_dim, hidden], k_proj, v_proj [kv_heads * head_dim, hidden] (one
 ///          product; with biases if the architecture has them), o_proj [hidden, heads * head_dim],

@@ -55,8 +55,7 @@ MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
                                        std::span<const Projection> parts, bool has_bias) {
   parts_.reserve(parts.size());
   for (const Projection& part : parts) {
-    parts_.push_back(
-        scope_of(w, part).matrix("weight", part.out, in, Split::kOut, part.row_order));
+    parts_.push_back(scope_of(w, part).matrix("weight", part.out, in, Split::kOut, part.row_order));
     out_size_ += parts_.back().rows();
   }
   if constexpr (cuda::kBuilt) {

@@ -19,8 +19,8 @@ void multiply(TensorView x, std::span<const kernels::PackedMatrix* const> weight
 /// y = the sum of all ranks' y, where there is more than one.
 void sum_over_ranks(TensorView y, ForwardContext& ctx);
 
-/// y = the ranks' parts [num_rows, width], one beside the other. y [num_rows, N]: what is beyond N is
-/// dropped.
+/// y = the ranks' parts [num_rows, width], one beside the other. y [num_rows, N]: what is beyond N
+/// is dropped.
 void gather_columns(TensorView part, TensorView y, ForwardContext& ctx);
 
 /// One part of a merged projection: its weight is `name`.weight [out, in].

@@ -38,8 +38,8 @@ struct VocabRange {
   std::int64_t size() const { return end - begin; }
 };
 
-/// Those of one rank: equal parts of a multiple of 8 rows, but the last, which may be shorter. Throws
-/// Error if a rank would have none.
+/// Those of one rank: equal parts of a multiple of 8 rows, but the last, which may be shorter.
+/// Throws Error if a rank would have none.
 VocabRange vocab_range(Shard shard, std::int64_t vocab);
 
 /// How a matrix [out, in] is divided over the ranks.
@@ -54,7 +54,7 @@ struct WeightFaults {
   std::vector<std::string> missing = {};     ///< "model.norm.weight [64]"
   std::vector<std::string> misshapen = {};   ///< "lm_head.weight is [3, 4], expected [4, 4]"
   std::vector<std::string> unreadable = {};  ///< whole lines: a type that is not supported, ...
-  std::vector<std::string> undivided = {};  ///< whole lines: sizes that the ranks cannot share
+  std::vector<std::string> undivided = {};   ///< whole lines: sizes that the ranks cannot share
 };
 
 /// The tensors that a model takes, with their shapes.

@@ -52,8 +52,7 @@ LlmOptions for_rank(LlmOptions options, const RankSetup& ranks) {
     options.num_threads = std::max(1, available_processors() / ranks.group->links().sharing_host);
   if constexpr (cuda::kBuilt) {
     if (!device_of(options).is_cpu())
-      options.device =
-          "cuda:" + std::to_string(ranks.group->rank_on_host() % cuda::num_devices());
+      options.device = "cuda:" + std::to_string(ranks.group->rank_on_host() % cuda::num_devices());
   }
   return options;
 }

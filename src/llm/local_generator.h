@@ -34,8 +34,8 @@ struct RankSetup {
 /// Loads a model and runs its scheduler on a thread of its own. Requests that still run when it is
 /// destroyed are aborted.
 ///
-/// With several ranks each has one. That of the first rank is used; those of the others compute what
-/// the first one asks for, and end with it: wait() there.
+/// With several ranks each has one. That of the first rank is used; those of the others compute
+/// what the first one asks for, and end with it: wait() there.
 ///
 /// A model folder may lack a tokenizer that we can read: such a model serves token ids, and text
 /// gets a RequestError saying why.
@@ -114,7 +114,7 @@ class LocalGenerator final : public Generator {
   std::unique_ptr<Grammars> grammars_;  // null without a tokenizer
   ChatDialect chat_dialect_;
   std::unique_ptr<Executor> executor_;
-  Engine* engine_ = nullptr;  // the executor, if it is one
+  Engine* engine_ = nullptr;          // the executor, if it is one
   std::unique_ptr<RankTurns> turns_;  // null: this rank is alone
   std::unique_ptr<Scheduler> scheduler_;
 

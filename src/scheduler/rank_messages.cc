@@ -120,8 +120,8 @@ void all_fields(Archive& archive, Params& p) {
   archive.field(p.response_format.kind);
   archive.field(p.response_format.text);
 }
-/// As large as all fields above together. If this fails, a field was added that the other ranks would
-/// not hear of.
+/// As large as all fields above together. If this fails, a field was added that the other ranks
+/// would not hear of.
 static_assert(sizeof(SamplingParams) == 232, "add the new field to all_fields()");
 
 enum class Kind : std::uint8_t { kRequest, kAbort, kFlush };

@@ -17,7 +17,7 @@ using MakeConstraint = std::function<std::unique_ptr<TokenConstraint>(const Resp
 /// What happens at one turn of the loop, on every rank.
 struct RankTurn {
   std::vector<SchedulerMessage> messages;
-  bool stopping = false;  ///< the loop ends with this turn
+  bool stopping = false;   ///< the loop ends with this turn
   bool roll_call = false;  ///< nothing is to be done: every rank shows that it is there
 };
 

@@ -22,8 +22,7 @@ std::string text_of(const Message& message) {
 /// FNV-1a.
 std::uint64_t hash_of(const std::string& text) {
   std::uint64_t hash = 0xCBF29CE484222325U;
-  for (const char byte : text)
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3U;
+  for (const char byte : text) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001B3U;
   return hash;
 }
 
@@ -67,7 +66,8 @@ void RankTurns::compare(const Batch& batch) {
   while (other < hashes.size() && hashes[other] == hashes[0]) ++other;
   if (other == hashes.size()) return;
   const std::vector<Message> batches = host_.all_gather(message_of(mine));
-  const std::string where = fmt::format("step {} of rank {} is not that of rank 0", num_steps_, other);
+  const std::string where =
+      fmt::format("step {} of rank {} is not that of rank 0", num_steps_, other);
   for (const std::size_t rank : {std::size_t{0}, other})
     log::error("{}: rank {} has {}", where, rank, text_of(batches[rank]));
   throw Error(where + ": " + text_of(batches[other]) + "; rank 0: " + text_of(batches[0]));
@@ -101,10 +101,10 @@ std::string describe(const Batch& batch) {
   }
   text += "; samples:";
   for (const SampleRow& s : batch.samples)
-    text += fmt::format(" request {} at {} (row {}, t {}, k {}, p {}, min {}, seed {:x}, {} {} {})",
-                        s.request.value, s.position, s.batch_row, s.temperature, s.top_k, s.top_p,
-                        s.min_p, s.seed, s.repetition_penalty, s.frequency_penalty,
-                        s.presence_penalty);
+    text +=
+        fmt::format(" request {} at {} (row {}, t {}, k {}, p {}, min {}, seed {:x}, {} {} {})",
+                    s.request.value, s.position, s.batch_row, s.temperature, s.top_k, s.top_p,
+                    s.min_p, s.seed, s.repetition_penalty, s.frequency_penalty, s.presence_penalty);
   return text;
 }
 

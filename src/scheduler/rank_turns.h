@@ -12,12 +12,12 @@
 
 namespace minisgl {
 
-/// Every rank has a scheduler of its own. Its decisions follow from what it takes in at each turn of
-/// its loop, and from the tokens, which are the same on all ranks. So rank 0 sends the others, at the
-/// beginning of each turn, all that it takes in: requests, aborts, the end.
+/// Every rank has a scheduler of its own. Its decisions follow from what it takes in at each turn
+/// of its loop, and from the tokens, which are the same on all ranks. So rank 0 sends the others,
+/// at the beginning of each turn, all that it takes in: requests, aborts, the end.
 ///
-/// Members are called by the scheduler's thread, in the same order on all ranks. Throws Error naming
-/// a rank that is gone or does not answer in time.
+/// Members are called by the scheduler's thread, in the same order on all ranks. Throws Error
+/// naming a rank that is gone or does not answer in time.
 class RankTurns {
  public:
   struct Options {
@@ -42,8 +42,8 @@ class RankTurns {
   /// Throws Error showing both unless all ranks say the same `settings`; returns rank 0's `seed`.
   std::uint64_t agree(const std::string& settings, std::uint64_t seed);
 
-  /// `turn` of rank 0; of the others it is ignored, and they wait for it. With a roll call it returns
-  /// when all have answered.
+  /// `turn` of rank 0; of the others it is ignored, and they wait for it. With a roll call it
+  /// returns when all have answered.
   RankTurn share(RankTurn turn);
 
   /// Throws Error that shows the batches of two ranks if they differ in what is computed or drawn.

@@ -88,10 +88,14 @@ TEST_P(RanksTest, LogitsAndIdsAreThoseOfOneRank) {
   const std::filesystem::path folder = tiny_model(GetParam().model);
   const auto prompts = prompts_of(folder);
   for (const RunConfig& config :
-       {RunConfig{},
-        RunConfig{.page_size = 16, .prefill_budget = 23, .attention = "fa"},
-        RunConfig{.threads = 2, .page_size = 4, .prefill_budget = 32, .cache = "naive",
-                  .attention = "fi", .graph_max = 4, .check_graphs = true}})
+       {RunConfig{}, RunConfig{.page_size = 16, .prefill_budget = 23, .attention = "fa"},
+        RunConfig{.threads = 2,
+                  .page_size = 4,
+                  .prefill_budget = 32,
+                  .cache = "naive",
+                  .attention = "fi",
+                  .graph_max = 4,
+                  .check_graphs = true}})
     expect_same_answers(folder, GetParam().ranks, config, prompts);
 }
 
@@ -148,7 +152,8 @@ TEST(RanksOnlyTest, NormsOverAllHeadsAreThoseOfOneRank) {
 TEST(RanksOnlyTest, AVocabularyThatDoesNotDivideIsShared) {
   const ChangedModel model("qwen3", [](nlohmann::json& config) { config["vocab_size"] = 651; });
   for (const int ranks : {2, 4})
-    expect_same_answers(model.folder(), ranks, {.dummy_weights = true}, {{1, 650, 3}, {7, 330, 640}});
+    expect_same_answers(model.folder(), ranks, {.dummy_weights = true},
+                        {{1, 650, 3}, {7, 330, 640}});
 }
 
 TEST(RanksOnlyTest, DrawsAndLogProbabilitiesAreTheSameOnEveryRank) {
@@ -214,8 +219,9 @@ TEST(RanksOnlyTest, SizesThatDoNotDivideAreRefusedBeforeLoading) {
   const auto load = [](const std::string& model, int ranks) {
     return error_of([&] { load_model(tiny_model(model), {.shard = {0, ranks}}); });
   };
-  EXPECT_EQ(load("llama-tied", 2),
-            "the model cannot be divided over 2 ranks: it has 3 query heads; possible are --tp 1, 3");
+  EXPECT_EQ(
+      load("llama-tied", 2),
+      "the model cannot be divided over 2 ranks: it has 3 query heads; possible are --tp 1, 3");
   EXPECT_NE(load("olmo2", 3).find("it has 64 columns of the MLP; possible are --tp 1"),
             std::string::npos);
   EXPECT_NE(load("qwen3_moe", 5).find("4 query heads, 2 key heads, 48 columns of each expert"),

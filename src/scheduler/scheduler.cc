@@ -51,8 +51,7 @@ class Scheduler::Impl {
                 .max_seq_len = room_tokens_,
                 .prefix_cache = config_.prefix_cache}),
         rows_(limits_.max_rows) {
-    if (config_.ranks != nullptr)
-      seed_ = config_.ranks->agree(describe(limits_, config_), seed_);
+    if (config_.ranks != nullptr) seed_ = config_.ranks->agree(describe(limits_, config_), seed_);
     publish();
   }
 

@@ -29,8 +29,8 @@ struct SchedulerConfig {
   /// From which requests without a seed of their own get one, each another; a number from the
   /// system when unset. Ranks of one group need the same.
   std::optional<std::uint64_t> seed = std::nullopt;
-  /// The schedulers of the other ranks, if there are any; it must outlive this one. Only rank 0's is
-  /// asked for anything: submit(), abort(), flush_cache() and stop() of the others do nothing.
+  /// The schedulers of the other ranks, if there are any; it must outlive this one. Only rank 0's
+  /// is asked for anything: submit(), abort(), flush_cache() and stop() of the others do nothing.
   RankTurns* ranks = nullptr;
 };
 
@@ -143,8 +143,8 @@ class Scheduler {
   /// One turn of the loop, for callers without a thread (tests, offline use): plans, launches and
   /// collects; false when there was nothing to do. Throws as run() does.
   bool step();
-  /// Whether the loop has ended, as stop() of this scheduler or of rank 0's asked for. Called by the
-  /// thread that runs it.
+  /// Whether the loop has ended, as stop() of this scheduler or of rank 0's asked for. Called by
+  /// the thread that runs it.
   bool stopped() const;
 
   SchedulerStats stats() const;

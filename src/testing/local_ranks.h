@@ -97,8 +97,8 @@ struct LocalRank {
   CpuCommunicator tensors;
 };
 
-/// Calls body(rank, links) for each of `size` ranks, each on a thread of its own; rethrows the first
-/// exception (of the lowest rank) when all have ended.
+/// Calls body(rank, links) for each of `size` ranks, each on a thread of its own; rethrows the
+/// first exception (of the lowest rank) when all have ended.
 inline void run_ranks(int size, const std::function<void(int, LocalRank&)>& body) {
   const auto messages = std::make_shared<LocalMail>(size);
   const auto sums = std::make_shared<LocalMail>(size);

@@ -32,7 +32,8 @@ ncclDataType_t type_of(DType dtype) {
   return ncclFloat32;
 }
 
-/// Microseconds of one call of `enqueue`, recorded kCalls times in a graph; the best of some replays.
+/// Microseconds of one call of `enqueue`, recorded kCalls times in a graph; the best of some
+/// replays.
 template <class Enqueue>
 double time_in_graph(cuda::CudaStream& stream, const Enqueue& enqueue) {
   constexpr int kCalls = 50;
@@ -132,8 +133,7 @@ class NcclCommunicator final : public GpuCommunicator {
  private:
   void reduce_by_nccl(TensorView x, Stream& stream) {
     check_nccl(nccl().all_reduce(x.data, x.data, static_cast<std::size_t>(x.numel()),
-                                 type_of(x.dtype), ncclSum, comm_,
-                                 cuda::as_cuda(stream).handle()),
+                                 type_of(x.dtype), ncclSum, comm_, cuda::as_cuda(stream).handle()),
                "a sum over the ranks");
   }
 

@@ -19,9 +19,9 @@ struct SumTime {
   double one_shot_us = 0;  ///< by the kernel of ours; 0: it does not take so many, or is not there
 };
 
-/// Sums and collections by NCCL; where GPUs can write to each other's memory, sums of few bytes by a
-/// kernel of ours (comm/cuda/one_shot.h). Up to which size that one is faster is measured when the
-/// communicator is made, and rank 0's finding counts.
+/// Sums and collections by NCCL; where GPUs can write to each other's memory, sums of few bytes by
+/// a kernel of ours (comm/cuda/one_shot.h). Up to which size that one is faster is measured when
+/// the communicator is made, and rank 0's finding counts.
 class GpuCommunicator : public Communicator {
  public:
   using Communicator::Communicator;
@@ -31,8 +31,8 @@ class GpuCommunicator : public Communicator {
   virtual std::vector<SumTime> measure(std::int64_t most_bytes) = 0;
 };
 
-/// Every rank of `host` makes one, each for a GPU of its own. `host` must outlive it. Throws Error if
-/// NCCL is not there, or not all ranks are ready within `timeout`.
+/// Every rank of `host` makes one, each for a GPU of its own. `host` must outlive it. Throws Error
+/// if NCCL is not there, or not all ranks are ready within `timeout`.
 std::unique_ptr<GpuCommunicator> make_nccl_communicator(HostGroup& host, Device device,
                                                         std::chrono::milliseconds timeout);
 

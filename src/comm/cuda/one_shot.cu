@@ -265,11 +265,11 @@ void OneShot::all_reduce(TensorView x, cudaStream_t stream) {
   std::copy(all_.begin(), all_.end(), peers.memory);
   auto* const data = reinterpret_cast<uint4*>(x.data);
   if (x.dtype == DType::kF32) {
-    one_shot_kernel<float><<<blocks, kThreads, 0, stream>>>(
-        data, count, per_block, peers, rank_, size_, turns_, aborted_);
+    one_shot_kernel<float><<<blocks, kThreads, 0, stream>>>(data, count, per_block, peers, rank_,
+                                                            size_, turns_, aborted_);
   } else {
-    one_shot_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(
-        data, count, per_block, peers, rank_, size_, turns_, aborted_);
+    one_shot_kernel<__nv_bfloat16><<<blocks, kThreads, 0, stream>>>(data, count, per_block, peers,
+                                                                    rank_, size_, turns_, aborted_);
   }
   cuda::check_launch("one_shot_all_reduce");
 }

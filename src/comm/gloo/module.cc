@@ -79,14 +79,13 @@ class GlooTransport final : public Transport {
     try {
       for (const Receive& receive : receives) {
         other = receive.from;
-        incoming.push_back(
-            context_->createUnboundBuffer(receive.data.data(), receive.data.size()));
+        incoming.push_back(context_->createUnboundBuffer(receive.data.data(), receive.data.size()));
         incoming.back()->recv(receive.from, slot);
       }
       for (const Send& send : sends) {
         other = send.to;
-        outgoing.push_back(context_->createUnboundBuffer(
-            const_cast<std::byte*>(send.data.data()), send.data.size()));
+        outgoing.push_back(context_->createUnboundBuffer(const_cast<std::byte*>(send.data.data()),
+                                                         send.data.size()));
         outgoing.back()->send(send.to, slot);
       }
       for (std::size_t i = 0; i < incoming.size(); ++i) {

@@ -15,8 +15,8 @@ constexpr int kThreads = 256;
 /// One block a row: rows[i] - first of the table. A row outside of the table becomes zeros.
 template <class From, class To>
 __global__ void rows_kernel(const From* table, const int* rows, int first, To* y,
-                            std::int64_t num_rows, std::int64_t table_stride,
-                            std::int64_t y_stride, int width) {
+                            std::int64_t num_rows, std::int64_t table_stride, std::int64_t y_stride,
+                            int width) {
   let_next_start();
   await_inputs();
   const std::int64_t row = rows[blockIdx.x] - first;
@@ -85,7 +85,8 @@ void embedding(TensorView ids, const PackedMatrix& table, std::int64_t first_id,
   if (stream.dry() || y.numel() == 0) return;
   const TensorView rows(const_cast<std::byte*>(table.data()), {table.rows(), table.cols()},
                         DType::kBF16, stream.device());
-  visit_device_float(y.dtype, [&]<class T>() { launch_rows<Bf16, T>(rows, ids, first_id, y, stream); });
+  visit_device_float(y.dtype,
+                     [&]<class T>() { launch_rows<Bf16, T>(rows, ids, first_id, y, stream); });
 }
 
 void gather(TensorView values, TensorView index, TensorView out, Stream& stream) {

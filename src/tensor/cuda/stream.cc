@@ -123,8 +123,7 @@ CudaStream& as_cuda(Stream& stream) {
 }
 
 void make_current(Device device) {
-  if (!device.is_cpu())
-    check_cuda(cudaSetDevice(device.index), "choosing ", to_string(device));
+  if (!device.is_cpu()) check_cuda(cudaSetDevice(device.index), "choosing ", to_string(device));
 }
 
 std::unique_ptr<Stream> make_stream(Device device, bool deterministic) {
