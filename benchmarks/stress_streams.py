@@ -38,11 +38,11 @@ class Stress:
         self.events = 0
         self.end = time.monotonic() + options.seconds
 
-    def request(self) -> bytes:
+    def request(self, max_tokens: int) -> bytes:
         body = json.dumps(
             {
                 "messages": [{"role": "user", "content": self.random.choice(PROMPTS)}],
-                "max_tokens": self.random.randint(1, self.options.max_tokens),
+                "max_tokens": max_tokens,
                 "stream": True,
             }
         ).encode()
@@ -55,10 +55,11 @@ class Stress:
     async def one_stream(self) -> str:
         """Asks once. Returns what became of it."""
         leaves = self.random.random() < self.options.leave
-        events_left = self.random.randint(0, 20) if leaves else 1 << 30
+        max_tokens = self.random.randint(1, self.options.max_tokens)
+        events_left = self.random.randint(0, max_tokens) if leaves else 1 << 30
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
-            writer.write(self.request())
+            writer.write(self.request(max_tokens))
             if leaves and events_left == 0:
                 await asyncio.sleep(self.random.random())
                 return "left"

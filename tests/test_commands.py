@@ -170,6 +170,56 @@ def test_bench_offline_prints_one_object(minisgl, sample_model):
     assert result["prefill_tokens_per_s"] > 0
 
 
+def test_bench_offline_takes_workloads_by_name(minisgl, sample_model):
+    output = minisgl(
+        "bench", "offline", "--model", sample_model, "--workload", "2x16+4", "--workload", "3x8+1",
+        "--shared-prefix-len", 7, "--repeat", 2, "--max-prefill-length", 8, "--graph", 4,
+        "--no-overlap", "--json",
+    )  # fmt: skip
+    first, second = map(json.loads, output.splitlines())
+    assert [first["workload"], second["workload"]] == ["2x16+4", "3x8+1"]
+    assert [first["output_tokens"], second["output_tokens"]] == [8, 3]
+    # A step holds one prompt of 8 tokens, so that the other two find their beginning in the cache.
+    assert second["cached_tokens"] == 2 * 7
+    assert len(first["runs"]) == first["repeat"] == 2
+    decode = {line["of"]: line["steps"] for line in first["steps"] if "graph" in line["of"]}
+    assert decode["2 answers, graph"] >= 2
+    assert 0 < first["graph_time_share"] < 1
+    assert sum(line["time_share"] for line in first["steps"]) == pytest.approx(1)
+    assert first["decode_gb_per_s"] > 0
+    text = minisgl("bench", "offline", "--model", sample_model, "--workload", "1x8+2")
+    assert "% of the time in graphs" in text
+
+
+def test_bench_offline_says_what_a_workload_looks_like(minisgl_binary, sample_model):
+    for arguments, message in (
+        (["--workload", "12"], "offline256 or three numbers"),
+        (["--workload", "1x8+2", "--num-prompts", "3"], "excludes"),
+        (["--input-len", "8", "--shared-prefix-len", "9"], "cannot share their first 9"),
+    ):
+        done = subprocess.run(
+            [minisgl_binary, "bench", "offline", "--model", sample_model, *arguments],
+            capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode != 0
+        assert message in done.stderr.decode()
+
+
+def test_bench_graphs_compares_lists_of_sizes(minisgl):
+    output = minisgl(
+        "bench", "graphs", "--model", tiny_model("llama"), "--cuda-graph-max-bs", 5,
+        "--context", 20, "--threads", 1, "--json",
+    )  # fmt: skip
+    result = json.loads(output)
+    measured = {(step["rows"], step["graph"]) for step in result["steps"]}
+    assert {(1, 1), (3, 3), (3, 4), (5, 5)} <= measured
+    assert all(step["us"] > 0 for step in result["steps"])
+    assert [one["rows"] for one in result["eager"]] == [1, 2, 3, 4, 5]
+    lists = {one["list"]: one["graphs"] for one in result["lists"]}
+    assert lists["1, 2, 4, 8, ... doubled"] == 4
+    assert len(lists) == 5
+
+
 def test_shell_answers_and_survives_unknown_commands(minisgl, sample_model):
     output = minisgl(
         "shell", "--model", sample_model, text="/nonsense\nSay hi.\n/reset\n/exit\nnever read\n"

@@ -1,8 +1,10 @@
 """The steps of deploy/Containerfile, run without a container engine: each stage is a folder that
 debootstrap made, RUN is a chroot. Takes a quarter of an hour, root and a Debian mirror, so it is run when
-it is asked for: MINISGL_TEST_CONTAINER=1.
+it is asked for: MINISGL_TEST_CONTAINER=1. MINISGL_TEST_CCACHE names a folder of ccache for its build,
+which may hold what a build/ of this machine compiled with MINISGL_CUDA=OFF.
 """
 
+import ast
 import json
 import os
 import pathlib
@@ -10,12 +12,15 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 
 import pytest
 from http_tools import chat, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MIRROR = os.environ.get("MINISGL_TEST_DEBIAN_MIRROR", "http://deb.debian.org/debian")
+CACHE = os.environ.get("MINISGL_TEST_CCACHE")
+LOCAL_AUTHORITIES = pathlib.Path("/usr/local/share/ca-certificates")
 
 pytestmark = [
     pytest.mark.skipif(
@@ -43,23 +48,55 @@ def stages() -> list[list[tuple[str, str]]]:
     return result
 
 
+def network_settings() -> dict[str, str]:
+    """What this machine needs to reach the network, as variables: its proxies, and what pip is told of
+    indexes and certificates by whatever file or variable."""
+    settings = {k: v for k, v in os.environ.items() if k.lower().endswith("_proxy")}
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    )
+    for line in listed.stdout.splitlines():
+        name, _, value = line.partition("=")
+        name = name.rpartition(".")[2].upper().replace("-", "_")
+        if name in ("INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST", "CERT", "PROXY", "TIMEOUT"):
+            settings[f"PIP_{name}"] = ast.literal_eval(value)
+    return settings
+
+
 class Folder:
     """One stage's file system."""
 
     def __init__(self, path: pathlib.Path, base: pathlib.Path):
         subprocess.run(["cp", "--archive", base, path], check=True)
         shutil.copy("/etc/resolv.conf", path / "etc" / "resolv.conf")
+        # Authorities that this machine trusts beside Debian's: ca-certificates takes them in.
+        if LOCAL_AUTHORITIES.exists():
+            target = path / LOCAL_AUTHORITIES.relative_to("/")
+            shutil.copytree(LOCAL_AUTHORITIES, target, dirs_exist_ok=True)
         self.path = path
         self.env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        self.help: dict[str, str] = network_settings()  # variables of the build, not of the image
         self.user = "0"
         self.entrypoint: list[str] = []
 
+    def run(self, command: str) -> None:
+        enter = ["chroot", self.path, "/bin/sh", "-c", command]
+        if (self.path / "ccache").exists():  # there for this command alone, even if it is killed
+            mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+            enter = ["unshare", "--mount", "sh", "-c", mount, CACHE, self.path / "ccache", *enter]
+        subprocess.run(enter, env=self.env | self.help, check=True)
+
+    def use_compiler_cache(self) -> None:
+        """Has the project's build find ccache with what is in the folder CACHE."""
+        self.run("apt-get update && apt-get install --yes --no-install-recommends ccache")
+        (self.path / "ccache").mkdir()
+        # Of what a key depends on, only the compiler and the source shall count.
+        self.help |= {"CCACHE_DIR": "/ccache", "CCACHE_BASEDIR": "/", "CCACHE_NOHASHDIR": "1"}
+        self.help |= {name: os.environ[name] for name in ("LANG", "LC_ALL") if name in os.environ}
+
     def follow(self, word: str, rest: str, others: dict[str, "Folder"]) -> None:
         if word == "RUN":
-            proxies = {k: v for k, v in os.environ.items() if k.lower().endswith("_proxy")}
-            subprocess.run(
-                ["chroot", self.path, "/bin/sh", "-c", rest], env=self.env | proxies, check=True
-            )
+            self.run(rest)
         elif word == "COPY" and rest.startswith("--from="):
             stage, source, target = re.fullmatch(r"--from=(\S+) (\S+) (\S+)", rest).groups()
             subprocess.run(
@@ -98,6 +135,8 @@ def test_the_steps_of_the_container_file_make_a_server(tmp_path, sample_model):
         folder = folders[name] = Folder(tmp_path / name, base)
         for word, rest in stage:
             folder.follow(word, rest, folders)
+            if CACHE and (word, rest) == ("COPY", ". /source"):
+                folder.use_compiler_cache()
     assert folder.user != "0", "the program does not run as root"
     (folder.path / "models").mkdir()
     shutil.copy(sample_model, folder.path / "models" / "model.gguf")

@@ -287,6 +287,7 @@ def test_a_stop_id_ends_an_answer(server):
     assert body["usage"]["completion_tokens"] == 1
 
 
+@pytest.mark.batch_independent
 def test_several_choices_have_their_own_seeds(server):
     asked = {"prompt": "The sea", "max_tokens": 24, "temperature": 1.2, "n": 4, "seed": 11}
     first = complete(server.port, **asked).json
@@ -312,6 +313,7 @@ def test_several_choices_have_their_own_seeds(server):
     assert len({c["text"] for c in greedy["choices"]}) == 1
 
 
+@pytest.mark.batch_independent
 def test_several_prompts_are_several_choices(server):
     prompts = ["The sea", "The sky", "One, two, three,"]
     asked = {"max_tokens": 6, "temperature": 0}

@@ -139,6 +139,7 @@ def test_two_hundred_clients_that_leave_leave_nothing_behind(server):
     assert chat(server.port, "hi", max_tokens=4).status == 200
 
 
+@pytest.mark.batch_independent
 def test_leaving_at_any_moment_changes_nobody_elses_answer(start_server):
     """A prompt of several chunks is dropped at many moments; what follows reuses its pages."""
     server = start_server("--max-prefill-length", "32", "--num-pages", "1024")
@@ -163,6 +164,7 @@ def test_leaving_at_any_moment_changes_nobody_elses_answer(start_server):
 # --- Sampling ---
 
 
+@pytest.mark.batch_independent
 def test_extreme_sampling_values_side_by_side(server):
     prompt = "The capital of France is"
     greedy = complete(server.port, prompt, max_tokens=4, temperature=0).json["choices"][0]["text"]

@@ -81,6 +81,7 @@ def test_a_seed_makes_an_answer_repeatable(client, model):
     assert len({answer(seed) for seed in (5, 6, 7)}) > 1
 
 
+@pytest.mark.batch_independent
 def test_fifty_streams_at_once_each_say_what_they_say_alone(client, model):
     def stream(i: int) -> str:
         return text_of(

@@ -1,5 +1,6 @@
 """What is neither OpenAI's nor Anthropic's: tokens, SGLang's /generate, what routers ask."""
 
+import pytest
 from http_tools import ask, chat, complete, health, post, wait_idle, wait_until
 
 
@@ -26,6 +27,7 @@ def test_bad_tokens_are_refused(server):
     assert post(server.port, "/detokenize", {"tokens": [-1]}).error["param"] == "tokens"
 
 
+@pytest.mark.batch_independent
 def test_sglangs_generate_answers_in_its_own_form(server):
     params = {"max_new_tokens": 8, "temperature": 0, "ignore_eos": True}
     once = post(server.port, "/generate", {"text": "The sea", "sampling_params": params}).json
@@ -62,12 +64,13 @@ def test_what_a_router_asks_of_a_worker(server):
 
 def test_a_flushed_cache_is_empty(server):
     wait_idle(server.port)
-    chat(server.port, "Remember this.", max_tokens=2)
+    long = "Remember this. " * 50  # longer than a page, on whatever device
+    chat(server.port, long, max_tokens=2)
     wait_idle(server.port)
     assert health(server.port)["cached_pages"] > 0
     assert ask(server.port, "POST", "/flush_cache").status == 200
     wait_until(lambda: health(server.port)["cached_pages"] == 0, 5, "flushing")
-    again = chat(server.port, "Remember this.", max_tokens=2).json["usage"]
+    again = chat(server.port, long, max_tokens=2).json["usage"]
     assert again["prompt_tokens_details"]["cached_tokens"] == 0
 
 

@@ -57,6 +57,7 @@ def without_place(answer):
     return {k: v for k, v in answer.items() if k not in ("index", "usage")}
 
 
+@pytest.mark.batch_independent
 def test_fifty_requests_get_what_each_gets_alone(generate):
     lines = requests()
     together = generate(lines, "--page-size", "16", "--max-prefill-length", "64")

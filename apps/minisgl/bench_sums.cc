@@ -1,7 +1,5 @@
 // bench sums: how long ranks take to add up.
 
-#include "bench_sums.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench.h"
 #include "comm/cuda/nccl_communicator.h"
 #include "commands.h"
 #include "minisgl/error.h"

@@ -1,9 +1,13 @@
 // How fast the kernels on a GPU are, beside what its memory and its tensor cores allow.
 //
-//   build/benchmarks/gpu_kernels_bench [FILTER]     rows whose name contains FILTER
+//   build/benchmarks/gpu_kernels_bench [--json] [FILTER...]
 //
-// A case is a graph of launches over different memory, more than the L2 holds, replayed a few
-// times; the time of one launch is the median replay's share. Shapes: Qwen3-0.6B.
+// Rows whose name contains one of the FILTERs; without one, all. --json: one JSON object a row on
+// standard output, and the table on standard error.
+//
+// Memory's read bandwidth is measured first: shares are of it. A case is a graph of launches over
+// different memory, more than the L2 holds, replayed a few times; the time of one launch is the
+// median replay's share. Shapes: Qwen3-0.6B.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -12,13 +16,16 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/norm.h"
 #include "kernels/sampling.h"
+#include "read_bandwidth.h"
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/error.h"
 #include "tensor/cuda/stream.h"
@@ -38,55 +45,114 @@ struct Case {
   std::function<void(int)> run;  ///< launch number i, on memory of its own
 };
 
+struct Options {
+  bool json = false;
+  std::vector<std::string> filters;
+};
+
+/// Median milliseconds of a replayed graph of c.launches launches.
+double milliseconds(const Case& c, cuda::CudaStream& stream) {
+  for (int i = 0; i < 2; ++i) c.run(i);  // what is done only once
+  stream.synchronize();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  check_cuda(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal), "capture");
+  for (int i = 0; i < c.launches; ++i) c.run(i);
+  check_cuda(cudaStreamEndCapture(stream.handle(), &graph), "capture");
+  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  std::vector<float> times;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  check_cuda(cudaEventCreate(&begin), "event");
+  check_cuda(cudaEventCreate(&end), "event");
+  for (int i = 0; i < 12; ++i) {
+    check_cuda(cudaEventRecord(begin, stream.handle()), "record");
+    check_cuda(cudaGraphLaunch(executable, stream.handle()), "launch");
+    check_cuda(cudaEventRecord(end, stream.handle()), "record");
+    check_cuda(cudaEventSynchronize(end), "wait");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, begin, end), "time");
+    if (i >= 3) times.push_back(ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
 class Bench {
  public:
-  Bench(cuda::CudaStream& stream, std::string filter)
-      : stream_(stream), filter_(std::move(filter)) {
-    fmt::print("{:<44} {:>9} {:>8} {:>9}\n", "kernel", "us", "GB/s", "TFLOP/s");
+  Bench(cuda::CudaStream& stream, Options options)
+      : stream_(stream), options_(std::move(options)), table_(options_.json ? stderr : stdout) {
+    fmt::print(table_, "{:<52} {:>9} {:>8} {:>7} {:>9}\n", "kernel", "us", "GB/s", "share",
+               "TFLOP/s");
+    measure_reads();
   }
 
-  bool wants(const std::string& name) const { return name.find(filter_) != std::string::npos; }
+  bool wants(const std::string& name) const {
+    return options_.filters.empty() ||
+           std::any_of(options_.filters.begin(), options_.filters.end(),
+                       [&](const std::string& f) { return name.find(f) != std::string::npos; });
+  }
+
+  /// Runs a group of cases. One that fails is reported and does not keep the others from running.
+  template <class F>
+  void group(const std::string& name, F&& run) {
+    try {
+      run();
+    } catch (const std::exception& e) {
+      failed_ = true;
+      cudaGraph_t unfinished = nullptr;  // of a capture that was under way
+      cudaStreamEndCapture(stream_.handle(), &unfinished);
+      cudaGetLastError();
+      fmt::print(stderr, "error: {}: {}\n", name, e.what());
+    }
+  }
+  bool failed() const { return failed_; }
 
   void measure(const Case& c) {
-    if (!wants(c.name)) return;
-    for (int i = 0; i < 2; ++i) c.run(i);  // what is done only once
-    stream_.synchronize();
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    check_cuda(cudaStreamBeginCapture(stream_.handle(), cudaStreamCaptureModeThreadLocal),
-               "capture");
-    for (int i = 0; i < c.launches; ++i) c.run(i);
-    check_cuda(cudaStreamEndCapture(stream_.handle(), &graph), "capture");
-    check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-    std::vector<float> times;
-    cudaEvent_t begin = nullptr;
-    cudaEvent_t end = nullptr;
-    check_cuda(cudaEventCreate(&begin), "event");
-    check_cuda(cudaEventCreate(&end), "event");
-    for (int i = 0; i < 12; ++i) {
-      check_cuda(cudaEventRecord(begin, stream_.handle()), "record");
-      check_cuda(cudaGraphLaunch(executable, stream_.handle()), "launch");
-      check_cuda(cudaEventRecord(end, stream_.handle()), "record");
-      check_cuda(cudaEventSynchronize(end), "wait");
-      float ms = 0;
-      check_cuda(cudaEventElapsedTime(&ms, begin, end), "time");
-      if (i >= 3) times.push_back(ms);
-    }
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    const double us = 1e3 * times[times.size() / 2] / c.launches;
-    fmt::print("{:<44} {:>9.2f} {:>8} {:>9}\n", c.name, us,
-               c.bytes > 0 ? fmt::format("{:.0f}", c.bytes / us / 1e3) : "",
-               c.flops > 0 ? fmt::format("{:.0f}", c.flops / us / 1e6) : "");
-    std::fflush(stdout);
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    cudaGraphExecDestroy(executable);
-    cudaGraphDestroy(graph);
+    if (wants(c.name)) print(c, 1e3 * milliseconds(c, stream_) / c.launches);
   }
 
  private:
+  void measure_reads() {
+    constexpr std::int64_t kBytes = std::int64_t{4} << 30;
+    const Buffer data(static_cast<std::size_t>(kBytes), {.device = kGpu});
+    const Buffer sink(256, {.device = kGpu});
+    Case reads{.name = "read 4 GiB", .bytes = kBytes, .launches = 4};
+    reads.run = [&](int) {
+      read_memory(data.data(), kBytes, reinterpret_cast<std::uint32_t*>(sink.data()),
+                  stream_.handle());
+    };
+    const double us = 1e3 * milliseconds(reads, stream_) / reads.launches;
+    peak_ = reads.bytes / us;
+    print(reads, us);
+  }
+
+  void print(const Case& c, double us) const {
+    fmt::print(table_, "{:<52} {:>9.2f} {:>8} {:>7} {:>9}\n", c.name, us,
+               c.bytes > 0 ? fmt::format("{:.0f}", c.bytes / us / 1e3) : "",
+               c.bytes > 0 ? fmt::format("{:.1f} %", 100 * c.bytes / us / peak_) : "",
+               c.flops > 0 ? fmt::format("{:.0f}", c.flops / us / 1e6) : "");
+    std::fflush(table_);
+    if (!options_.json) return;
+    nlohmann::ordered_json row = {{"kernel", c.name}, {"us", us}};
+    if (c.bytes > 0) {
+      row["gb_per_s"] = c.bytes / us / 1e3;
+      row["read_share"] = c.bytes / us / peak_;
+    }
+    if (c.flops > 0) row["tflop_per_s"] = c.flops / us / 1e6;
+    std::puts(row.dump().c_str());
+    std::fflush(stdout);
+  }
+
   cuda::CudaStream& stream_;
-  std::string filter_;
+  Options options_;
+  std::FILE* table_;
+  double peak_ = 0;  // bytes a microsecond
+  bool failed_ = false;
 };
 
 /// Random bf16 numbers in a GPU's memory: a block of them, repeated.
@@ -113,42 +179,86 @@ Tensor on_gpu(const std::vector<std::int32_t>& values, const Shape& shape) {
   return copied_to(host, kGpu);
 }
 
+/// `copies` matrices of random numbers, each in memory of its own.
+std::vector<kernels::PackedMatrix> random_matrices(std::int64_t rows, std::int64_t cols,
+                                                   int copies) {
+  std::vector<kernels::PackedMatrix> matrices;
+  const Tensor numbers = random_numbers({rows, cols});
+  for (int i = 0; i < copies; ++i) {
+    Buffer data(static_cast<std::size_t>(numbers.view().bytes()), {.device = kGpu});
+    cuda::copy_now(data.data(), numbers.view().data, data.size());
+    matrices.emplace_back(rows, cols, DType::kBF16, kernels::Packing::kGpuRows, std::move(data));
+  }
+  return matrices;
+}
+
+struct ProductCase {
+  std::string name;
+  std::int64_t rows, cols, tokens;
+  DType out = DType::kBF16;
+};
+
+void product(Bench& bench, Stream& stream, const ProductCase& c,
+             const std::vector<kernels::PackedMatrix>& weights) {
+  constexpr int kFewLaunches = 8;
+  const auto copies = static_cast<int>(weights.size());
+  const Tensor x = random_numbers({c.tokens, c.cols});
+  const Tensor y({c.tokens, c.rows}, c.out, {.device = kGpu});
+  bench.measure({.name = c.name,
+                 .bytes = 2.0 * static_cast<double>(c.rows * c.cols),
+                 .flops = 2.0 * static_cast<double>(c.rows * c.cols * c.tokens),
+                 .launches = copies < kFewLaunches ? kFewLaunches / copies * copies : copies,
+                 .run = [&](int i) {
+                   const kernels::PackedMatrix* const matrix =
+                       &weights[static_cast<std::size_t>(i % copies)];
+                   kernels::linear(x, {&matrix, 1}, {}, y, stream);
+                 }});
+}
+
+/// So many matrices that none is in the L2 when its turn comes again.
+int cold_copies(std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t kColdBytes = 1'200'000'000;
+  return static_cast<int>(std::max<std::int64_t>(2, kColdBytes / (2 * rows * cols) + 1));
+}
+
+/// The products of a step: Qwen3-0.6B's, and 14B's for one token.
 void products(Bench& bench, Stream& stream) {
   struct Shapes {
     const char* name;
     std::int64_t rows, cols;
-    int copies;
-    DType out;
+    DType out = DType::kBF16;
   };
-  ThreadPool pool(8);
+  const auto name_of = [](const Shapes& s, std::int64_t tokens) {
+    return fmt::format("linear {} [{}, {}], {} tokens", s.name, s.rows, s.cols, tokens);
+  };
+  const auto measure = [&](const Shapes& s, const std::vector<std::int64_t>& all_tokens) {
+    if (std::none_of(all_tokens.begin(), all_tokens.end(),
+                     [&](std::int64_t tokens) { return bench.wants(name_of(s, tokens)); }))
+      return;
+    const auto weights = random_matrices(s.rows, s.cols, cold_copies(s.rows, s.cols));
+    for (const std::int64_t tokens : all_tokens)
+      product(bench, stream, {name_of(s, tokens), s.rows, s.cols, tokens, s.out}, weights);
+  };
   for (const Shapes s :
-       {Shapes{"qkv", 4096, 1024, 28, DType::kBF16}, Shapes{"o", 1024, 2048, 28, DType::kBF16},
-        Shapes{"gate_up", 6144, 1024, 28, DType::kBF16},
-        Shapes{"down", 1024, 3072, 28, DType::kBF16},
-        Shapes{"lm_head", 151936, 1024, 2, DType::kF32}}) {
-    if (!bench.wants(std::string("linear ") + s.name)) continue;
-    std::vector<kernels::PackedMatrix> weights;
-    for (int i = 0; i < s.copies; ++i) {
-      const Tensor numbers = random_numbers({s.rows, s.cols});
-      Buffer data(static_cast<std::size_t>(numbers.view().bytes()), {.device = kGpu});
-      cuda::copy_now(data.data(), numbers.view().data, data.size());
-      weights.emplace_back(s.rows, s.cols, DType::kBF16, kernels::Packing::kGpuRows,
-                           std::move(data));
-    }
-    for (const std::int64_t tokens : {1, 8, 16, 64, 256}) {
-      const Tensor x = random_numbers({tokens, s.cols});
-      const Tensor y({tokens, s.rows}, s.out, {.device = kGpu});
-      bench.measure(
-          {.name = fmt::format("linear {} [{}, {}], {} tokens", s.name, s.rows, s.cols, tokens),
-           .bytes = 2.0 * static_cast<double>(s.rows * s.cols),
-           .flops = 2.0 * static_cast<double>(s.rows * s.cols * tokens),
-           .launches = s.copies * (s.copies == 2 ? 5 : 1),
-           .run = [&](int i) {
-             const kernels::PackedMatrix* const matrix =
-                 &weights[static_cast<std::size_t>(i % s.copies)];
-             kernels::linear(x, {&matrix, 1}, {}, y, stream);
-           }});
-    }
+       {Shapes{"qkv", 4096, 1024}, Shapes{"o", 1024, 2048}, Shapes{"gate_up", 6144, 1024},
+        Shapes{"down", 1024, 3072}, Shapes{"lm_head", 151936, 1024, DType::kF32}})
+    measure(s, {1, 8, 16, 64, 256});
+  for (const Shapes s : {Shapes{"14B qkv", 7168, 5120}, Shapes{"14B o", 5120, 5120},
+                         Shapes{"14B gate_up", 34816, 5120}, Shapes{"14B down", 5120, 17408},
+                         Shapes{"14B lm_head", 151936, 5120, DType::kF32}})
+    measure(s, {1, 64});
+}
+
+/// One token with square matrices of more and more megabytes.
+void gemv_curve(Bench& bench, Stream& stream) {
+  constexpr std::int64_t kSideStep = 64;
+  for (const int megabytes : {2, 4, 8, 16, 30, 64, 100, 128, 256}) {
+    const std::int64_t side =
+        static_cast<std::int64_t>(std::sqrt(megabytes * 1e6 / 2) / kSideStep + 0.5) * kSideStep;
+    const std::string name = fmt::format("gemv {} MB [{}, {}]", megabytes, side, side);
+    if (bench.wants(name))
+      product(bench, stream, {name, side, side, 1},
+              random_matrices(side, side, cold_copies(side, side)));
   }
 }
 
@@ -306,26 +416,36 @@ void sampling(Bench& bench, Stream& stream) {
   }
 }
 
-int run(const std::string& filter) {
+int run(Options options) {
   const auto stream = cuda::make_stream(kGpu);
-  std::printf("%s\n", cuda::properties(kGpu).name.c_str());
-  Bench bench(cuda::as_cuda(*stream), filter);
-  products(bench, *stream);
-  for (const std::int32_t rows : {1, 8, 64, 256})
-    for (const std::int32_t keys : {128, 1024, 4096}) attention(bench, *stream, {rows, keys, 1});
-  attention(bench, *stream, {.rows = 64, .keys = 1024, .queries = 1, .heads = 40});
-  prompts(bench, *stream);
-  small_kernels(bench, *stream);
-  sampling(bench, *stream);
-  return 0;
+  fmt::print(options.json ? stderr : stdout, "{}\n", cuda::properties(kGpu).name);
+  Bench bench(cuda::as_cuda(*stream), std::move(options));
+  bench.group("gemv", [&] { gemv_curve(bench, *stream); });
+  bench.group("products", [&] { products(bench, *stream); });
+  bench.group("decode attention", [&] {
+    for (const std::int32_t rows : {1, 8, 64, 256})
+      for (const std::int32_t keys : {128, 1024, 4096}) attention(bench, *stream, {rows, keys, 1});
+    attention(bench, *stream, {.rows = 64, .keys = 1024, .queries = 1, .heads = 40});
+  });
+  bench.group("prompts", [&] { prompts(bench, *stream); });
+  bench.group("small kernels", [&] { small_kernels(bench, *stream); });
+  bench.group("sampling", [&] { sampling(bench, *stream); });
+  return bench.failed() ? 1 : 0;
 }
 
 }  // namespace
 }  // namespace minisgl
 
 int main(int argc, char** argv) {
+  minisgl::Options options;
+  for (const std::string argument : std::vector<std::string>(argv + 1, argv + argc)) {
+    if (argument == "--json")
+      options.json = true;
+    else
+      options.filters.push_back(argument);
+  }
   try {
-    return minisgl::run(argc > 1 ? argv[1] : "");
+    return minisgl::run(std::move(options));
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return 1;

@@ -14,6 +14,7 @@
 #include "kernels/gather.h"
 #include "kernels/sampling.h"
 #include "tensor/cuda/device.h"
+#include "tensor/cuda/range.h"
 
 namespace minisgl {
 namespace {
@@ -106,6 +107,7 @@ struct Engine::Slot {
   bool in_flight = false;
   bool sampled = false;
   StepWork work;  // of the step in this slot
+  StepKind kind;
   StepMeter::Clock::time_point launched;
 };
 
@@ -310,11 +312,16 @@ void Engine::launch(Batch& batch) {
   slot.in_flight = true;
   slot.sampled = false;
   slot.work = work_model_->estimate(batch);
+  slot.kind = {.decode_rows = batch.is_decode() ? batch.num_rows : 0,
+               .graph = graphs_ != nullptr && graphs_->can_use(batch)};
   slot.launched = StepMeter::Clock::now();
   batch.slot = next_slot_;
   next_slot_ = (next_slot_ + 1) % kSlots;
-  stage(batch, slot);
-  batch.attention = attention_->prepare_metadata(batch, *stream_);
+  {
+    const cuda::Range range("prepare inputs");
+    stage(batch, slot);
+    batch.attention = attention_->prepare_metadata(batch, *stream_);
+  }
   forward(batch, slot);
   if (batch.sampling_waits) {
     stream_->record(*slot.done);  // for a collect() after a fault
@@ -372,6 +379,10 @@ void Engine::stage(Batch& batch, Slot& slot) {
 }
 
 void Engine::forward(Batch& batch, Slot& slot) {
+  const bool replays = graphs_ != nullptr && graphs_->can_use(batch);
+  const cuda::Range range(replays             ? "replay graph"
+                          : batch.is_decode() ? "decode, no graph"
+                                              : "prefill");
   const ScoredTokens* scored = sampler_->score(batch, batch.slot);
   stream_->submit([this, &batch, scored, arrays = slot.arrays] {
     // Decode rows come first, one token each: what was drawn for them is on the device only.
@@ -403,6 +414,7 @@ void Engine::show_logits(const Batch& batch, TensorView logits) {
 }
 
 void Engine::draw(Batch& batch, Slot& slot) {
+  const cuda::Range range("sample");
   slot.sampled = true;
   const auto samples = static_cast<std::int64_t>(batch.samples.size());
   if (samples > 0) {
@@ -423,8 +435,11 @@ std::span<const TokenId> Engine::collect(Batch& batch) {
   check(batch.slot >= 0 && slots_[batch.slot]->in_flight,
         "collect() of a step that was not launched");
   Slot& slot = *slots_[batch.slot];
+  const cuda::Range range("collect");
   wait_for(*slot.done);
-  meter_.record(slot.work, slot.launched, StepMeter::Clock::now());
+  const StepMeter::Clock::time_point end = StepMeter::Clock::now();
+  meter_.record(slot.work, slot.launched, end);
+  group_meter_.record(slot.kind, slot.work, slot.launched, end);
   check(slot.sampled, "collect() of a step whose tokens were not drawn");
   const std::span<const TokenId> tokens{slot.host_tokens.view().as<TokenId>(),
                                         batch.samples.size()};

@@ -17,6 +17,7 @@
 #include "engine/executor.h"
 #include "engine/graph_runner.h"
 #include "engine/sampler.h"
+#include "engine/step_groups.h"
 #include "kvcache/kv_pool.h"
 #include "models/model.h"
 
@@ -81,6 +82,8 @@ class Engine final : public Executor {
   const GraphRunner* graphs() const { return graphs_.get(); }
   /// May be called by any thread.
   EngineStats stats() const;
+  /// May be called by any thread.
+  StepGroups step_groups() const { return group_meter_.groups(); }
 
   void launch(Batch& batch) override;
   void sample(Batch& batch) override;
@@ -124,6 +127,7 @@ class Engine final : public Executor {
   std::unique_ptr<GraphRunner> graphs_;  // null without graphs
   std::unique_ptr<StepWorkModel> work_model_;
   StepMeter meter_;
+  StepGroupMeter group_meter_;
   std::array<std::unique_ptr<Slot>, kSlots> slots_;
   int next_slot_ = 0;
 };

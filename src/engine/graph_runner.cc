@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -24,6 +25,14 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 TensorView written_part(TensorView dst, const TensorView& src) {
   if (src.rank() == 2) dst = dst.columns(0, src.dim(1));
   return dst.slice(0, src.dim(0));
+}
+
+/// Of this thread, whatever it enqueues.
+template <class F>
+double seconds_of(F&& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 TokenLoc dummy_loc(const PageTable& table) { return table.row(table.dummy_row()).front(); }
@@ -83,6 +92,7 @@ GraphRunner::GraphRunner(GraphRunnerConfig config, ForwardContext& context,
         " cannot be captured in a graph");
   context_.attention.init_capture_graph(sizes, config_.max_seq_len_tokens);
   context_.stream.synchronize();
+  const auto begin = std::chrono::steady_clock::now();
   if (config_.check) checker_ = std::make_unique<GraphChecker>();
   writer_.watch(checker_.get());
   log::info("Capturing graphs of sizes [{}]; {:.2f} GiB of memory free", fmt::join(sizes, ", "),
@@ -97,10 +107,13 @@ GraphRunner::GraphRunner(GraphRunnerConfig config, ForwardContext& context,
     capture(*size, page_table);
     ++done;
   }
-  log::info("Captured {} {}, {:.1f} MiB of scratch memory shared by all; {:.2f} GiB of memory free",
-            sizes.size(), sizes.size() == 1 ? "graph" : "graphs",
-            static_cast<double>(pool_bytes_) / (1 << 20),
-            gib(available_memory_bytes(context_.stream.device())));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  log::info(
+      "Captured {} {} in {:.2f} s, {:.1f} MiB of scratch memory shared by all; {:.2f} GiB of "
+      "memory free",
+      sizes.size(), sizes.size() == 1 ? "graph" : "graphs", seconds.count(),
+      static_cast<double>(pool_bytes_) / (1 << 20),
+      gib(available_memory_bytes(context_.stream.device())));
 }
 
 /// A step of padding alone, run once to do what is done only the first time, and then recorded.
@@ -134,6 +147,18 @@ void GraphRunner::capture(std::int32_t num_rows, const PageTable& page_table) {
        }});
   if (checker_ != nullptr)
     checker_->add(num_rows, buffer_.buffers(num_rows), attention.captured_buffers(num_rows));
+  if (num_rows == batch_sizes().front() && !stream.device().is_cpu()) {
+    const double eager = seconds_of([&] {
+      const ForwardScope scope(context_, inputs, metadata);
+      forward_(context_, logits);
+    });
+    graphs_[num_rows]->replay(stream);  // the first one takes longer
+    stream.synchronize();
+    const double replayed = seconds_of([&] { graphs_[num_rows]->replay(stream); });
+    stream.synchronize();
+    log::info("Launching a step of {} {} takes {:.0f} us without a graph, {:.0f} us with one",
+              num_rows, num_rows == 1 ? "row" : "rows", 1e6 * eager, 1e6 * replayed);
+  }
 }
 
 void GraphRunner::pad_batch(Batch& batch) {

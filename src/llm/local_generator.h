@@ -71,6 +71,10 @@ class LocalGenerator final : public Generator {
   EngineStats engine_stats() const override {
     return engine_ == nullptr ? EngineStats{} : engine_->stats();
   }
+  /// Of no steps when there is something in the engine's place.
+  StepGroups step_groups() const {
+    return engine_ == nullptr ? StepGroups{} : engine_->step_groups();
+  }
   SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
   /// Returns when the scheduler has ended: for ranks other than the first.

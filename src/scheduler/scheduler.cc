@@ -26,6 +26,7 @@
 #include "scheduler/row_table.h"
 #include "scheduler/seeds.h"
 #include "scheduler/step.h"
+#include "tensor/cuda/range.h"
 
 namespace minisgl {
 namespace {
@@ -269,6 +270,7 @@ void Scheduler::Impl::receive(FlushRequest /*flush*/) { cache_.flush(); }
 // Plans a step from what is known without the tokens of the step in flight, and launches it.
 // Nullptr when there is nothing to compute.
 Step* Scheduler::Impl::launch_next() {
+  const cuda::Range range("plan and launch");
   decode_rows_.clear();
   extend_rows_.clear();
   requests_.clear();

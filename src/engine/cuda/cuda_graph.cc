@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/log.h"
 #include "engine/forward_scope.h"
 #include "tensor/cuda/error.h"
 #include "tensor/cuda/stream.h"
@@ -66,7 +67,12 @@ std::unique_ptr<Graph> record_cuda_graph(GraphRecording recording) {
       const ForwardScope scope(recording.context, recording.inputs, recording.metadata);
       recording.forward();
     }
-    graph = std::make_unique<CudaGraph>(capture.end());
+    const cudaGraph_t recorded = capture.end();
+    std::size_t nodes = 0;
+    check_cuda(cudaGraphGetNodes(recorded, nullptr, &nodes), "counting what was recorded");
+    log::debug("The graph of {} rows has {} kernels and copies", recording.inputs.input_ids.dim(0),
+               nodes);
+    graph = std::make_unique<CudaGraph>(recorded);
   });
   return graph;
 }

@@ -42,16 +42,16 @@ std::int64_t prefill_tiles(std::span<const PrefillRow> rows, std::int32_t first,
   return static_cast<std::int64_t>(found.size());
 }
 
-// A build without FlashInfer's headers has nothing to run.
-#ifdef MINISGL_HAS_FLASHINFER
-bool hopper_prefill_built() { return MINISGL_HAS_HOPPER != 0; }
+// A build without FlashInfer's headers, or without the architecture 90a, has nothing to run.
+#if defined(MINISGL_HAS_FLASHINFER) && MINISGL_HAS_HOPPER
+bool hopper_prefill_built() { return true; }
 #else
 bool hopper_prefill_built() { return false; }
 void hopper_prefill_64(const HopperPrefill& /*job*/, cudaStream_t /*stream*/) {
-  check(false, "this build has no code of FlashInfer's");
+  check(false, "this build has no code of FlashInfer's for Hopper");
 }
 void hopper_prefill_128(const HopperPrefill& /*job*/, cudaStream_t /*stream*/) {
-  check(false, "this build has no code of FlashInfer's");
+  check(false, "this build has no code of FlashInfer's for Hopper");
 }
 #endif
 
