@@ -94,7 +94,7 @@ class RankedServer:
 class Streams:
     """Streamed answers, read by a thread each, until they end."""
 
-    def __init__(self, port: int, count: int, max_tokens: int = 2000):
+    def __init__(self, port: int, count: int, max_tokens: int = 20000):
         body = {
             "prompt": [1, 2, 3], "max_tokens": max_tokens, "ignore_eos": True, "stream": True,
         }  # fmt: skip

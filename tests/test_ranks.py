@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import struct
@@ -25,13 +26,24 @@ def run_server(minisgl_binary):
 
     def run(model, *arguments, before=(), env=None) -> RankedServer:
         command = [*before, minisgl_binary, "serve", "--model", model, "--port", 0,
-                   "--device", "cpu", "--num-pages", 4096, *arguments]  # fmt: skip
+                   "--device", "cpu", *arguments]  # fmt: skip
         servers.append(RankedServer(command, env))
         return servers[-1]
 
     yield run
     for server in servers:
         server.kill()
+
+
+@pytest.fixture(scope="module")
+def patient_model(tmp_path_factory) -> pathlib.Path:
+    """A tiny model whose answers may be so long that there is time for something to happen."""
+    folder = tmp_path_factory.mktemp("patient") / "model"
+    shutil.copytree(tiny_model("qwen3"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["max_position_embeddings"] = 32768
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 def generate(binary, model, *arguments, **kwargs) -> subprocess.CompletedProcess:
@@ -110,8 +122,8 @@ def expect_error_in_each(streams: Streams, timeout_s: float, words: str) -> None
         assert words.encode() in text, text[-500:]
 
 
-def test_the_death_of_a_rank_is_told_to_every_client(run_server):
-    server = run_server(tiny_model("qwen3"), "--tp", "2", "--max-seq-len-override", "4096",
+def test_the_death_of_a_rank_is_told_to_every_client(run_server, patient_model):
+    server = run_server(patient_model, "--tp", "2", "--num-pages", "32768",
                         "--distributed-timeout", "20").wait_until_ready()  # fmt: skip
     streams = Streams(server.port, 4)
     begin = time.monotonic()
@@ -122,8 +134,8 @@ def test_the_death_of_a_rank_is_told_to_every_client(run_server):
     assert f"rank 1 (process {server.ranks[0]}) was killed by signal 9 (Killed)" in server.log()
 
 
-def test_a_rank_that_hangs_is_given_up_after_the_time_limit(run_server):
-    server = run_server(tiny_model("qwen3"), "--tp", "2", "--max-seq-len-override", "4096",
+def test_a_rank_that_hangs_is_given_up_after_the_time_limit(run_server, patient_model):
+    server = run_server(patient_model, "--tp", "2", "--num-pages", "32768",
                         "--distributed-timeout", "2").wait_until_ready()  # fmt: skip
     streams = Streams(server.port, 3)
     begin = time.monotonic()
@@ -320,7 +332,7 @@ assert statuses == [(200, 8)] * count, statuses
 STREAM = """
 import http.client, json, sys
 connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
-body = {"prompt": [1, 2, 3], "max_tokens": 4000, "ignore_eos": True, "stream": True}
+body = {"prompt": [1, 2, 3], "max_tokens": 20000, "ignore_eos": True, "stream": True}
 connection.request("POST", "/v1/completions", json.dumps(body))
 reply = connection.getresponse()
 print(reply.read1(100).decode(), flush=True)
@@ -337,12 +349,12 @@ def can_make_hosts() -> bool:
 
 
 @pytest.mark.skipif(not can_make_hosts(), reason="network namespaces need root and iproute2")
-def test_two_hosts_serve_together_until_their_cable_is_cut(run_server):
+def test_two_hosts_serve_together_until_their_cable_is_cut(run_server, patient_model):
     with two_hosts() as (names, cables):
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": "10.88.7.1", "MASTER_PORT": "29500"}
-        arguments = ("--distributed-timeout", "3", "--max-seq-len-override", "8192")
+        arguments = ("--distributed-timeout", "3", "--num-pages", "32768")
         second, first = (
-            run_server(tiny_model("qwen3"), *arguments, env={**place, "RANK": str(rank)},
+            run_server(patient_model, *arguments, env={**place, "RANK": str(rank)},
                        before=["ip", "netns", "exec", names[rank]])
             for rank in (1, 0)
         )  # fmt: skip
