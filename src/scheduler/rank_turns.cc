@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "kernels/simd.h"
 #include "minisgl/error.h"
 
 namespace minisgl {
@@ -75,11 +76,11 @@ void RankTurns::compare(const Batch& batch) {
 
 std::string describe(const ExecutorLimits& limits, const SchedulerConfig& config) {
   std::string text = fmt::format(
-      "{} pages of {} tokens, {} requests, context {}, {} tokens a step, vocabulary {}, prefill "
-      "budget {}, {} cache, overlap {}, end tokens",
-      limits.num_pages, limits.page_size, limits.max_rows, limits.max_seq_len,
-      limits.max_step_tokens, limits.vocab_size, config.prefill_budget_tokens, config.prefix_cache,
-      config.overlap ? "on" : "off");
+      "{} kernels (--simd), {} pages of {} tokens, {} requests, context {}, {} tokens a step, "
+      "vocabulary {}, prefill budget {}, {} cache, overlap {}, end tokens",
+      name(kernels::active_simd()), limits.num_pages, limits.page_size, limits.max_rows,
+      limits.max_seq_len, limits.max_step_tokens, limits.vocab_size, config.prefill_budget_tokens,
+      config.prefix_cache, config.overlap ? "on" : "off");
   for (const TokenId id : config.eos_ids) text += fmt::format(" {}", id);
   return text;
 }

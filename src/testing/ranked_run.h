@@ -14,9 +14,9 @@
 
 namespace minisgl::testing_util {
 
-/// Runs `use` with rank 0's ScheduledRun of a model divided over `size` ranks (GPUs: one for each); the other ranks
-/// follow until it returns. Their batches are compared at every step, and their ledgers verified
-/// at the end.
+/// Runs `use` with rank 0's ScheduledRun of a model divided over `size` ranks (GPUs: one for
+/// each); the other ranks follow until it returns. Their batches are compared at every step, and
+/// their ledgers verified at the end.
 inline void run_on_ranks(int size, const std::filesystem::path& model, const RunConfig& config,
                          const std::function<void(ScheduledRun&)>& use) {
   run_ranks(size, [&](int rank, LocalRank& local) {
