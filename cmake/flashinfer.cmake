@@ -1,5 +1,6 @@
 # FlashInfer's headers (Apache-2.0) and the CUTLASS headers (BSD-3-Clause) that its package carries:
-# attention on GPUs is built from them. Headers only: nothing of the package runs.
+# attention on GPUs is built from them, and from the sources of XQA, TensorRT-LLM's kernel for decode
+# steps, which it carries as well (Apache-2.0). Nothing of the package runs.
 #
 # The package is downloaded once into MINISGL_DOWNLOADS and checked against its hash; pip takes index,
 # proxy and certificates from the user's own configuration. A checkout without network needs that one
@@ -47,17 +48,19 @@ if(MINISGL_HAS_CUDA AND MINISGL_FLASHINFER)
   set(flashinfer_dir ${MINISGL_FLASHINFER_DIR})
   if(NOT flashinfer_dir)
     set(flashinfer_dir ${CMAKE_BINARY_DIR}/_deps/flashinfer-0.5.3)
-    if(NOT EXISTS ${flashinfer_dir}/complete)
+    if(NOT EXISTS ${flashinfer_dir}/complete-with-xqa)
       minisgl_download_flashinfer(${MINISGL_DOWNLOADS}/${flashinfer_wheel})
       if(NOT flashinfer_problem)
         file(ARCHIVE_EXTRACT INPUT ${MINISGL_DOWNLOADS}/${flashinfer_wheel} DESTINATION ${flashinfer_dir} PATTERNS
           "flashinfer/data/include/*" "flashinfer/data/cutlass/include/*"
-          "flashinfer/data/cutlass/tools/util/include/*" "*dist-info/*")
-        file(TOUCH ${flashinfer_dir}/complete)
+          "flashinfer/data/cutlass/tools/util/include/*" "flashinfer/data/csrc/xqa/*" "*dist-info/*")
+        file(TOUCH ${flashinfer_dir}/complete-with-xqa)
       endif()
     endif()
-  elseif(NOT EXISTS ${flashinfer_dir}/flashinfer/data/include/flashinfer)
-    set(flashinfer_problem "MINISGL_FLASHINFER_DIR has no flashinfer/data/include/flashinfer")
+  elseif(NOT EXISTS ${flashinfer_dir}/flashinfer/data/include/flashinfer
+         OR NOT EXISTS ${flashinfer_dir}/flashinfer/data/csrc/xqa/mha.cu)
+    set(flashinfer_problem "MINISGL_FLASHINFER_DIR has no flashinfer/data/include/flashinfer or no "
+                           "flashinfer/data/csrc/xqa/mha.cu")
   endif()
   if(NOT flashinfer_problem)
     set(MINISGL_HAS_FLASHINFER ON)
@@ -78,3 +81,30 @@ if(MINISGL_HAS_CUDA AND MINISGL_FLASHINFER)
     message(FATAL_ERROR "MINISGL_FLASHINFER is ${MINISGL_FLASHINFER}, but ${flashinfer_problem}")
   endif()
 endif()
+
+# Adds XQA's kernels to `target`: each is a translation unit of its own (3 s of processor time), as its
+# parameters are macros. The same lists as in src/kernels/cuda/flashinfer/xqa_variants.h.
+function(minisgl_add_xqa target)
+  if(NOT MINISGL_HAS_FLASHINFER)
+    return()
+  endif()
+  set(sources "")
+  foreach(dim IN ITEMS 64 128)
+    foreach(group RANGE 1 8)
+      set(file ${CMAKE_BINARY_DIR}/generated/xqa/xqa_d${dim}_g${group}.cu)
+      file(CONFIGURE OUTPUT ${file} CONTENT
+"#define HEAD_ELEMS @dim@
+#define HEAD_GRP_SIZE @group@
+#include \"kernels/cuda/flashinfer/xqa_variant.cuh\"
+" @ONLY)
+      list(APPEND sources ${file})
+    endforeach()
+  endforeach()
+  add_library(minisgl_xqa OBJECT ${sources})
+  target_include_directories(minisgl_xqa PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  target_include_directories(minisgl_xqa SYSTEM PRIVATE ${flashinfer_dir}/flashinfer/data/csrc/xqa)
+  target_link_libraries(minisgl_xqa PRIVATE minisgl_tensor CUDA::cudart_static)
+  target_compile_options(minisgl_xqa PRIVATE --expt-relaxed-constexpr -w)
+  set_target_properties(minisgl_xqa PROPERTIES JOB_POOL_COMPILE cuda)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:minisgl_xqa>)
+endfunction()

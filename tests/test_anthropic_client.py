@@ -107,6 +107,14 @@ def test_a_history_with_tools_is_understood(client, model):
     assert message.usage.output_tokens >= 1
 
 
+def test_a_message_without_blocks_is_an_empty_one(client, model):
+    def count(content) -> int:
+        messages = [{"role": "user", "content": content}]
+        return client.messages.count_tokens(model=model, messages=messages).input_tokens
+
+    assert count([]) == count("")
+
+
 def test_errors_have_the_types_that_clients_know(client, model, server):
     with pytest.raises(anthropic.NotFoundError) as missing:
         client.messages.create(model="no-such", messages=QUESTION, max_tokens=1)

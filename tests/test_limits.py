@@ -23,6 +23,7 @@ LONG = {  # goes on until someone stops it
     "max_tokens": 1500,
     "ignore_eos": True,
 }
+ENDLESS = {"type": "array", "minItems": 500, "items": {"type": "string", "maxLength": 20}}
 
 
 # --- Context and cache ---
@@ -72,7 +73,7 @@ def test_more_requests_than_pages_wait_for_their_turn(start_server):
 def test_a_request_that_fills_the_cache_blocks_nobody_for_ever(start_server):
     server = start_server("--page-size", "1", "--num-pages", "48")
     big = open_request(
-        server.port, "/v1/completions", {"prompt": [5] * 40, "max_tokens": 500, "ignore_eos": True}
+        server.port, "/v1/completions", {"prompt": [5] * 47, "max_tokens": 500, "ignore_eos": True}
     )
     with contextlib.closing(big):
         small = complete(server.port, [6] * 5, max_tokens=4, ignore_eos=True)
@@ -102,9 +103,11 @@ def test_arguments_that_are_costly_to_read_are_refused(server):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_stops_its_generation(server, stream):
+@pytest.mark.parametrize("schema", [None, ENDLESS], ids=["free", "constrained"])
+def test_a_client_that_leaves_stops_its_generation(server, stream, schema):
     wait_idle(server.port)
-    sock = open_request(server.port, CHAT, {**LONG, "stream": stream})
+    constraint = {"guided_json": schema} if schema else {}
+    sock = open_request(server.port, CHAT, {**LONG, "stream": stream, **constraint})
     if stream:
         read_until(sock, b"\n\n")
     wait_until(lambda: health(server.port)["running"] == 1, 5, "starting")
@@ -139,7 +142,6 @@ def test_two_hundred_clients_that_leave_leave_nothing_behind(server):
     assert chat(server.port, "hi", max_tokens=4).status == 200
 
 
-@pytest.mark.batch_independent
 def test_leaving_at_any_moment_changes_nobody_elses_answer(start_server):
     """A prompt of several chunks is dropped at many moments; what follows reuses its pages."""
     server = start_server("--max-prefill-length", "32", "--num-pages", "1024")
@@ -164,7 +166,6 @@ def test_leaving_at_any_moment_changes_nobody_elses_answer(start_server):
 # --- Sampling ---
 
 
-@pytest.mark.batch_independent
 def test_extreme_sampling_values_side_by_side(server):
     prompt = "The capital of France is"
     greedy = complete(server.port, prompt, max_tokens=4, temperature=0).json["choices"][0]["text"]

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from conftest import Server
+from http_tools import complete
 from tiny_models import TINY, tiny_model
 
 IDS = [5, 6, 7, 8]
@@ -123,6 +124,20 @@ def test_every_end_of_sequence_id_ends_an_answer(minisgl_binary, tmp_path, where
     assert whole["finish_reason"] == "length"
     assert stopped["token_ids"] == greedy[: greedy.index(565) + 1]
     assert stopped["finish_reason"] == "stop"
+
+
+def test_ids_without_a_token_are_taken_and_are_no_text(minisgl_binary):
+    """LIM-3: the padding of a model's vocabulary."""
+    server = Server(minisgl_binary, tiny_model("qwen3"))
+    try:
+        padding = 630  # the tokenizer has 607 ids, the model 640
+        asked = {"max_tokens": 3, "temperature": 0, "logit_bias": {padding: 100}, "logprobs": 1}
+        body = complete(server.port, [5, padding], **asked).json
+        assert body["choices"][0]["text"] == ""
+        assert body["usage"]["completion_tokens"] == 3
+        assert complete(server.port, [640], max_tokens=1).status == 400
+    finally:
+        server.stop()
 
 
 def test_a_prompt_with_a_second_bos_keeps_it_and_is_warned_of(minisgl_binary, tmp_path):

@@ -81,7 +81,59 @@ def test_a_seed_makes_an_answer_repeatable(client, model):
     assert len({answer(seed) for seed in (5, 6, 7)}) > 1
 
 
-@pytest.mark.batch_independent
+def test_a_seed_gives_the_same_answer_alone_and_among_fifty_others(client, model):
+    def answer(i: int) -> tuple:
+        reply = client.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": f"Tell me about the number {i % 17}."}],
+            max_tokens=16,
+            temperature=1.3,
+            top_p=0.95,
+            seed=i,
+            logprobs=True,
+            extra_body={"min_p": 0.01, "top_k": 200},
+        )
+        content = reply.choices[0].logprobs.content
+        return reply.choices[0].message.content, [token.logprob for token in content]
+
+    together = in_parallel([lambda i=i: answer(i) for i in range(51)])
+    for i in (0, 25, 50):
+        assert answer(i) == together[i], "to the last bit of the log-probabilities"
+    assert len({text for text, _ in together}) == 51
+
+
+def test_every_sampling_field_is_taken_and_unknown_ones_are_ignored(client, model):
+    (choice, other) = client.chat.completions.create(
+        model=model,
+        messages=QUESTION,
+        max_completion_tokens=24,
+        n=2,
+        seed=3,
+        temperature=0.9,
+        top_p=0.9,
+        presence_penalty=0.5,
+        frequency_penalty=0.5,
+        logit_bias={"260": 1.5},
+        stop=["never to be seen"],
+        user="someone",
+        store=None,
+        metadata={"purpose": "test"},
+        extra_body={
+            "top_k": 50,
+            "min_p": 0.02,
+            "repetition_penalty": 1.1,
+            "min_tokens": 4,
+            "ignore_eos": True,
+            "stop_token_ids": [5],
+            "include_stop_str_in_output": True,
+            "skip_special_tokens": True,
+            "surprise": {"deep": [1, None]},
+        },
+    ).choices
+    assert choice.message.content != other.message.content
+    assert {choice.finish_reason, other.finish_reason} <= {"length", "stop"}
+
+
 def test_fifty_streams_at_once_each_say_what_they_say_alone(client, model):
     def stream(i: int) -> str:
         return text_of(
@@ -165,3 +217,15 @@ def test_history_with_parts_and_tool_calls_is_understood(client, model):
         ],
     )
     assert reply.usage.completion_tokens >= 1
+
+
+def test_other_forms_of_content_and_roles(client, model):
+    def prompt_tokens(role: str, content) -> int:
+        messages = [{"role": role, "content": content}, *QUESTION]
+        reply = client.chat.completions.create(model=model, messages=messages, max_tokens=1)
+        return reply.usage.prompt_tokens
+
+    assert prompt_tokens("developer", "Be brief.") == prompt_tokens("system", "Be brief.")
+    assert prompt_tokens("user", []) == prompt_tokens("user", "")
+    parts = [{"type": "text", "text": "Add"}, {"type": "text", "text": "2"}]
+    assert prompt_tokens("user", parts) == prompt_tokens("user", "Add\n2")

@@ -47,13 +47,14 @@ def test_sglangs_generate_answers_in_its_own_form(server):
     assert events[-1]["text"] == once["text"], "each event has the whole text so far"
 
 
-def test_what_a_router_asks_of_a_worker(server):
+def test_what_a_router_asks_of_a_worker(server, sample_model):
     served = ask(server.port, "GET", "/v1/models").json["data"][0]["id"]
     for path in ("/model_info", "/get_model_info"):
-        assert ask(server.port, "GET", path).json["model_path"] == served
+        assert ask(server.port, "GET", path).json["model_path"] == str(sample_model)
         assert ask(server.port, "GET", path).json["is_generation"] is True
     for path in ("/server_info", "/get_server_info"):
         info = ask(server.port, "GET", path).json
+        assert info["model_path"] == str(sample_model)
         assert info["served_model_name"] == served
         assert info["tp_size"] == info["dp_size"] == 1
         assert info["version"] == ask(server.port, "GET", "/version").json["version"]
@@ -74,9 +75,13 @@ def test_a_flushed_cache_is_empty(server):
     assert again["prompt_tokens_details"]["cached_tokens"] == 0
 
 
-def test_any_model_may_be_asked_for(start_server):
-    server = start_server("--accept-any-model", "--served-model-name", "small")
-    assert chat(server.port, "hi", max_tokens=1, model="claude-x").json["model"] == "small"
+def test_a_model_has_the_names_that_it_is_given(start_server):
+    server = start_server("--accept-any-model", "--served-model-name", "small", "little")
+    cards = ask(server.port, "GET", "/v1/models").json["data"]
+    assert [card["id"] for card in cards] == ["small", "little"]
+    assert ask(server.port, "GET", "/v1/models/little").json == cards[1]
+    for model in ("small", "little", "claude-x"):
+        assert chat(server.port, "hi", max_tokens=1, model=model).json["model"] == "small"
     server.stop()
 
 

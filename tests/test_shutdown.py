@@ -1,13 +1,16 @@
 """How a server starts, and how it ends."""
 
 import contextlib
+import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
 
 import pytest
-from http_tools import health, open_request, post, read_until, wait_until
+from http_tools import ask, health, open_request, port_in_log, post, read_until, wait_until
+from tiny_models import tiny_model
 
 CHAT = "/v1/chat/completions"
 
@@ -91,6 +94,67 @@ def test_a_second_signal_cuts_answers_off(start_server):
         assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         assert server.process.wait(timeout=10) == 0
         assert time.monotonic() - begin < 4
+
+
+def test_a_signal_while_a_model_is_loaded_ends_the_process(minisgl_binary, tmp_path):
+    folder = shutil.copytree(tiny_model("llama"), tmp_path / "slow")
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")  # nobody writes to it: loading takes for ever
+    process = subprocess.Popen(
+        [minisgl_binary, "serve", "--model", folder, "--port", "0"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in process.stderr:
+        if "KV cache:" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 0
+    assert "Stopped while loading" in process.stderr.read()
+
+
+def test_a_server_that_was_killed_leaves_its_port(start_server, minisgl_binary, sample_model):
+    server = start_server()
+    stream = open_request(server.port, CHAT, request(1900, stream=True))
+    with contextlib.closing(stream):
+        read_until(stream, b"\n\n")
+        server.process.kill()
+        with contextlib.suppress(ConnectionResetError):
+            assert not read_all(stream).endswith(b"0\r\n\r\n")
+        assert server.process.wait(timeout=10) == -signal.SIGKILL
+    again = subprocess.Popen(
+        [minisgl_binary, "serve", "--model", sample_model, "--port", str(server.port)],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert port_in_log(again) == server.port
+    finally:
+        again.terminate()
+        assert again.wait(timeout=20) == 0
+
+
+def test_the_port_is_open_when_answers_are_given_and_not_before(minisgl_binary, sample_model):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [minisgl_binary, "serve", "--model", sample_model, "--port", str(port)],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        refused = 0
+        while True:
+            try:
+                reply = ask(port, "GET", "/health")
+                break
+            except ConnectionRefusedError:
+                refused += 1
+                assert process.poll() is None
+                time.sleep(0.02)
+        assert refused > 0
+        assert reply.status == 200
+        assert post(port, CHAT, request(4, stream=False)).status == 200
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) == 0
 
 
 def run_serve(binary, *arguments) -> subprocess.CompletedProcess:

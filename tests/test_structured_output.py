@@ -6,8 +6,13 @@ import re
 import subprocess
 
 import jsonschema
+import openai
+import pydantic
 import pytest
+from conftest import Server
+from http_tools import chat, in_parallel, post
 from random_schemas import random_schema
+from tiny_models import tiny_model
 
 # 200 take minutes on two cores: MINISGL_TEST_SCHEMAS=200.
 NUM_SCHEMAS = int(os.environ.get("MINISGL_TEST_SCHEMAS", "16"))
@@ -32,7 +37,18 @@ def generate(minisgl_binary, sample_model, tmp_path_factory):
     return run
 
 
-def request(format_, text="Make something up and answer in JSON.", **sampling):
+PROMPT = "Make something up and answer in JSON."
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=1500
+    ) as client:
+        yield client
+
+
+def request(format_, text=PROMPT, **sampling):
     return {
         "messages": [{"role": "user", "content": text}],
         "sampling": {"max_tokens": MAX_TOKENS, "response_format": format_, **sampling},
@@ -44,22 +60,68 @@ def schema_format(schema):
 
 
 @pytest.mark.timeout(1600)
-def test_answers_to_random_schemas_are_valid_and_end(generate):
+def test_answers_to_random_schemas_are_valid_and_end(client):
     schemas = [random_schema(seed) for seed in range(NUM_SCHEMAS)]
-    requests = [
-        request(schema_format(s), temperature=0.8 if i % 2 else 0, seed=i)
-        for i, s in enumerate(schemas)
-    ]
-    answers = generate(requests)
+    model = next(iter(client.models.list())).id
+
+    def answer(i: int):
+        return client.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": PROMPT}],
+            max_tokens=MAX_TOKENS,
+            temperature=0.8 if i % 2 else 0,
+            seed=i,
+            response_format=schema_format(schemas[i]),
+        ).choices[0]
+
+    answers = in_parallel([lambda i=i: answer(i) for i in range(NUM_SCHEMAS)])
     ends = 0
-    for schema, answer in zip(schemas, answers, strict=True):
-        assert answer["finish_reason"] in ("stop", "length"), answer
-        if answer["finish_reason"] != "stop":
+    for schema, choice in zip(schemas, answers, strict=True):
+        assert choice.finish_reason in ("stop", "length"), choice
+        if choice.finish_reason != "stop":
             continue
         ends += 1
-        jsonschema.Draft202012Validator(schema).validate(json.loads(answer["text"]))
+        jsonschema.Draft202012Validator(schema).validate(json.loads(choice.message.content))
     print(f"{ends} of {len(answers)} answers ended; all of them are valid")
     assert ends >= 0.95 * len(answers)
+
+
+class Person(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=12)
+    age: int = pydantic.Field(ge=0, le=120)
+
+
+def test_formats_as_the_client_asks_for_them(client):
+    asked = {
+        "model": next(iter(client.models.list())).id,
+        "messages": [{"role": "user", "content": "Anna is 31. Answer in JSON."}],
+        "max_tokens": 200,
+    }
+    parsed = client.chat.completions.parse(**asked, response_format=Person).choices[0].message
+    assert isinstance(parsed.parsed, Person)
+    chunks = client.chat.completions.create(
+        **asked, stream=True, temperature=0,
+        response_format={"type": "json_schema",
+                         "json_schema": {"name": "p", "schema": Person.model_json_schema()}},
+    )  # fmt: skip
+    Person.model_validate_json("".join(c.choices[0].delta.content or "" for c in chunks))
+    free = client.chat.completions.create(**asked, response_format={"type": "json_object"})
+    content = free.choices[0].message.content
+    if free.choices[0].finish_reason == "stop":
+        assert isinstance(json.loads(content), dict)
+    assert content.startswith("{")
+    text = client.responses.parse(
+        model=asked["model"], input="Anna is 31.", text_format=Person, max_output_tokens=200
+    )
+    assert isinstance(text.output_parsed, Person)
+    with pytest.raises(openai.BadRequestError, match='"uniqueItems" at #/properties/a') as refused:
+        client.chat.completions.create(
+            **asked,
+            response_format=schema_format(
+                {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+            ),
+        )
+    assert refused.value.param == "response_format"
 
 
 def test_constrained_and_free_answers_share_batches(generate):
@@ -108,3 +170,44 @@ def test_a_flag_gives_the_format_of_one_answer(minisgl_binary, sample_model):
     answer = json.loads(done.stdout)
     assert answer["text"] in ("yes", "no")
     assert answer["finish_reason"] == "stop"
+
+
+TEMPLATE = """{% for message in messages %}{{ message['content'] }}{% endfor %}
+{%- if add_generation_prompt and mode == 'begun' %}<think>{% endif %}
+{%- if add_generation_prompt and mode == 'over' %}<think></think>{% endif %}"""
+
+
+def test_reasoning_comes_before_a_constrained_answer(minisgl_binary, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text(TEMPLATE)
+    server = Server(minisgl_binary, tiny_model("qwen3"), "--chat-template", str(template))
+
+    def token(text: str) -> int:
+        (token,) = post(server.port, "/tokenize", {"prompt": text}).json["tokens"]
+        return token
+
+    try:
+        # A model without training, led by biases: <think> if it may come first, some "x", </think>.
+        asked = {
+            "logit_bias": {token("<think>"): 30, token("x"): 54, token("</think>"): 50},
+            "frequency_penalty": 2,
+            "temperature": 0,
+            "max_tokens": 40,
+            "response_format": {"type": "choice", "choices": ["yes", "no"]},
+        }
+        for mode, reasons in [("free", True), ("begun", True), ("over", False)]:
+            asked["chat_template_kwargs"] = {"mode": mode}
+            (choice,) = chat(server.port, **asked).json["choices"]
+            message = choice["message"]
+            assert choice["finish_reason"] == "stop"
+            assert message["content"] in ("yes", "no")
+            assert (set(message.get("reasoning_content", "")) == {"x"}) == reasons
+            deltas = [
+                e["choices"][0]["delta"] for e in chat(server.port, stream=True, **asked).events
+            ]
+            for part in ("content", "reasoning_content"):
+                assert "".join(d.get(part) or "" for d in deltas) == message.get(part, "")
+        whole = chat(server.port, separate_reasoning=False, **{**asked, "chat_template_kwargs": {}})
+        assert whole.json["choices"][0]["message"]["content"] in ("yes", "no")
+    finally:
+        server.stop()

@@ -101,6 +101,35 @@ def test_a_call_and_its_result_are_a_history(client, asked):
     assert again.usage.completion_tokens >= 1
 
 
+def test_a_call_in_the_models_own_syntax_is_taken_out_of_the_text(start_server):
+    """No small model writes one by itself, so the answer is constrained to a text with a call."""
+    server = start_server("--tool-call-parser", "hermes")
+    arguments = '{"city": "Paris", "unit": "celsius"}'
+    call = f'<tool_call>{{"name": "get_weather", "arguments": {arguments}}}</tool_call>'
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        asked = {
+            "model": next(iter(client.models.list())).id,
+            "messages": MESSAGES,
+            "tools": TOOLS,
+            "extra_body": {"guided_choice": ["Let me see. " + call]},
+        }
+        whole = client.chat.completions.create(**asked).choices[0]
+        assert whole.finish_reason == "tool_calls"
+        assert whole.message.content == "Let me see."
+        (found,) = whole.message.tool_calls
+        assert (found.function.name, found.function.arguments) == ("get_weather", arguments)
+        chunks = list(client.chat.completions.create(**asked, stream=True))
+        deltas = [c.choices[0].delta for c in chunks]
+        assert "".join(d.content or "" for d in deltas).rstrip() == "Let me see."
+        calls = [d.tool_calls[0].function for d in deltas if d.tool_calls]
+        assert calls[0].name == "get_weather"
+        assert "".join(c.arguments or "" for c in calls) == arguments
+        hidden = client.chat.completions.create(**asked, tool_choice="none").choices[0]
+        assert hidden.message.content.endswith(call)
+        assert hidden.finish_reason == "stop"
+    server.stop()
+
+
 def test_responses_call_functions_too(client, asked):
     tool = {"type": "function", **TOOLS[0]["function"]}
     response = client.responses.create(

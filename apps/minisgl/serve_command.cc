@@ -2,25 +2,25 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "commands.h"
 #include "llm/local_generator.h"
+#include "minisgl/error.h"
 #include "minisgl/server.h"
 #include "ranks.h"
+#include "serve_loop.h"
 #include "server_options.h"
 
 namespace minisgl::app {
@@ -30,42 +30,8 @@ struct Options {
   LlmOptions llm;
   RankFlags ranks;
   ServerFlags flags;
+  std::vector<std::string> served_names;
 };
-
-/// SIGINT and SIGTERM, blocked for all threads that are made from now on, so that one thread can
-/// wait for them.
-sigset_t block_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
-/// Waits up to `timeout`; whether a signal came.
-bool wait_for_signal(const sigset_t& signals, std::chrono::milliseconds timeout) {
-  timespec limit{};
-  limit.tv_sec = timeout.count() / 1000;
-  limit.tv_nsec = timeout.count() % 1000 * 1'000'000;
-  return sigtimedwait(&signals, nullptr, &limit) > 0;
-}
-
-/// Running answers may end; a second signal cuts them off.
-void stop(Server& server, const sigset_t& signals, std::chrono::milliseconds deadline) {
-  std::atomic<bool> stopped{false};
-  std::thread stopping([&] {
-    server.stop(deadline);
-    stopped.store(true);
-  });
-  constexpr auto kPoll = std::chrono::milliseconds(20);
-  while (!stopped.load()) {
-    if (!wait_for_signal(signals, kPoll)) continue;
-    log::warning("Stopping at once");
-    server.stop(std::chrono::milliseconds(0));
-  }
-  stopping.join();
-}
 
 /// Many systems allow 1024 open files unless asked for more.
 void allow_open_files(std::size_t max_connections) {
@@ -92,36 +58,36 @@ std::string url_of(const ServerOptions& options, std::uint16_t port) {
 /// Ends the process without giving anything back: work of a GPU may wait for a rank that is gone,
 /// and so would whoever frees its memory. The other ranks end with this one.
 [[noreturn]] void leave(const std::string& fault) {
-  std::fprintf(stderr, "minisgl: the engine has failed: %s\n", fault.c_str());
+  std::fprintf(stderr, "minisgl: %s\n", fault.c_str());
   std::_Exit(1);
 }
 
 int serve(const Options& options, const RankSetup& ranks) {
-  const ServerOptions server_settings = server_options(options.flags);
+  ServerOptions server_settings = server_options(options.flags);
+  LlmOptions llm_settings = options.llm;
+  if (!options.served_names.empty()) {
+    llm_settings.served_model_name = options.served_names.front();
+    server_settings.aliases.assign(options.served_names.begin() + 1, options.served_names.end());
+  }
   check_can_listen(server_settings);  // loading a model may take long
   allow_open_files(server_settings.max_connections);
   // What belongs to a token is allocated by the scheduler's thread and freed by the server's. With
   // a heap for each thread they fray: 10 % in ten minutes of a thousand streams. One is no slower.
   mallopt(M_ARENA_MAX, 1);
   const sigset_t signals = block_signals();
-  LocalGenerator generator(options.llm, ranks);
+  std::optional<ExitOnSignal> while_loading(std::in_place, signals);
+  LocalGenerator generator(llm_settings, ranks);
+  while_loading.reset();
   Server server(generator, server_settings);
   server.start();
   log::info("Ready: {} is served at {}/v1", generator.model_name(),
             url_of(server_settings, server.port()));
-  constexpr auto kPoll = std::chrono::milliseconds(200);
-  std::string fault;
-  bool signalled = false;
-  while (!signalled && fault.empty()) {
-    signalled = wait_for_signal(signals, kPoll);
-    fault = generator.fault();
+  try {
+    serve_until_stopped(server, generator, signals, server_settings.stop_deadline);
+  } catch (const Error& e) {
+    if (ranks.group != nullptr) leave(e.what());
+    throw;
   }
-  if (signalled)
-    log::info("Stopping: running answers have {} s to end; a second signal cuts them off",
-              std::chrono::duration<double>(server_settings.stop_deadline).count());
-  stop(server, signals, server_settings.stop_deadline);
-  if (!fault.empty() && ranks.group != nullptr) leave(fault);
-  if (!fault.empty()) throw Error("the engine has failed: " + fault);
   log::info("Stopped");
   return 0;
 }
@@ -130,8 +96,10 @@ int serve(const Options& options, const RankSetup& ranks) {
 
 Command add_serve(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("--served-model-name", options->llm.served_model_name,
-                 "The model's id in the API; default: its file's name")
+  app.add_option("--served-model-name", options->served_names,
+                 "The model's id in the API; default: its file's name. Requests may ask for it by "
+                 "any of several; replies name the first")
+      ->delimiter(',')
       ->type_name("NAME");
   app.add_flag("--accept-any-model", options->flags.server.accept_any_model,
                "Answer requests for models of other names too; replies name the served one");
@@ -142,6 +110,7 @@ Command add_serve(CLI::App& app) {
   add_upstream_flags(app);
   return [options] {
     if (options->flags.log_format == "json") log::set_format(log::Format::kJson);
+    block_signals();  // before there are threads that watch ranks
     return with_ranks(options->ranks, options->llm,
                       [&](const RankSetup& ranks) { return serve(*options, ranks); });
   };

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/flashinfer/xqa.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/norm.h"
 #include "kernels/sampling.h"
@@ -266,11 +267,14 @@ struct AttentionCase {
   std::int32_t rows, keys, queries;
   bool in_tiles = false;  ///< prompts: FlashInfer's kernel for Hopper
   std::int32_t dim = 128, heads = 16, kv_heads = 8;
+  std::int32_t page = 256;
+  bool with_xqa = false;
 
   std::string name() const {
     std::string text = fmt::format("attention {} x {} keys, {} quer{}", rows, keys, queries,
                                    queries == 1 ? "y" : "ies");
     if (dim != 128 || heads != 16) text += fmt::format(", {}/{} heads of {}", heads, kv_heads, dim);
+    if (with_xqa) text += " (XQA)";
     return queries == 1 ? text : text + (in_tiles ? " (tiles)" : " (ours)");
   }
 };
@@ -294,15 +298,15 @@ Tensor tiles_of(const AttentionCase& c) {
 }
 
 void attention(Bench& bench, Stream& stream, const AttentionCase& c) {
-  constexpr std::int32_t kPage = 256;
   if (!bench.wants(c.name()) ||
-      (c.in_tiles && !kernels::gpu::takes_prefill_tiles(kGpu, c.dim, kPage)))
+      (c.in_tiles && !kernels::gpu::takes_prefill_tiles(kGpu, c.dim, c.page)) ||
+      (c.with_xqa && !kernels::gpu::xqa_built()))
     return;
   const std::int64_t row_bytes = std::int64_t{c.keys} * c.kv_heads * c.dim * 2 * 2;
   const std::int64_t layers =
       std::clamp<std::int64_t>((std::int64_t{1} << 30) / (row_bytes * c.rows), 2, 28);
-  const std::int64_t pages = (c.keys + kPage - 1) / kPage;
-  const Shape pool{pages * c.rows * kPage, c.kv_heads, c.dim};
+  const std::int64_t pages = (c.keys + c.page - 1) / c.page;
+  const Shape pool{pages * c.rows * c.page, c.kv_heads, c.dim};
   std::vector<Tensor> k, v;
   for (std::int64_t i = 0; i < layers; ++i) {
     k.push_back(random_numbers(pool));
@@ -316,37 +320,45 @@ void attention(Bench& bench, Stream& stream, const AttentionCase& c) {
   const Shape q_shape{std::int64_t{c.rows} * c.queries, c.heads, c.dim};
   const Tensor q = random_numbers(q_shape);
   const Tensor out(q_shape, DType::kBF16, {.device = kGpu});
+  const kernels::gpu::XqaShape xqa{c.heads, c.kv_heads, c.dim};
+  if (c.with_xqa) kernels::gpu::prepare_xqa(xqa, kGpu);
   const Tensor workspace(
-      {kernels::gpu::paged_attention_workspace_bytes(c.heads, c.kv_heads, c.dim)}, DType::kU8,
-      {.device = kGpu});
+      {std::max(kernels::gpu::paged_attention_workspace_bytes(c.heads, c.kv_heads, c.dim),
+                kernels::gpu::xqa_workspace_bytes(xqa))},
+      DType::kU8, {.device = kGpu});
   const double pairs =
       c.queries == 1 ? static_cast<double>(c.keys) : c.queries * (c.keys - c.queries / 2.0);
+  const auto run = [&](int i) {
+    const auto at = static_cast<std::size_t>(i);
+    const kernels::PagedAttentionArgs args{.q = q,
+                                           .kv = {.k = k[at].view().data,
+                                                  .v = v[at].view().data,
+                                                  .dtype = DType::kBF16,
+                                                  .num_heads = c.kv_heads,
+                                                  .head_dim = c.dim,
+                                                  .slot_stride = std::int64_t{c.kv_heads} * c.dim,
+                                                  .head_stride = c.dim,
+                                                  .num_slots = pool[0],
+                                                  .page_size = c.page},
+                                           .cu_seqlens_q = cu_seqlens,
+                                           .cache_seqlens = cache_seqlens,
+                                           .page_table = page_table,
+                                           .scale = 1.0F / std::sqrt(static_cast<float>(c.dim)),
+                                           .max_seqlen_q = c.queries,
+                                           .max_seqlen_k = c.keys,
+                                           .out = out,
+                                           .prefill_tiles = tiles.view()};
+    if (c.with_xqa) {
+      kernels::gpu::xqa_decode(args, workspace, stream);
+    } else {
+      kernels::paged_attention(args, workspace, stream);
+    }
+  };
   bench.measure({.name = c.name(),
                  .bytes = c.queries == 1 ? static_cast<double>(row_bytes * c.rows) : 0,
                  .flops = 4.0 * c.rows * pairs * c.heads * c.dim,
                  .launches = static_cast<int>(layers),
-                 .run = [&](int i) {
-                   const auto at = static_cast<std::size_t>(i);
-                   kernels::paged_attention({.q = q,
-                                             .kv = {.k = k[at].view().data,
-                                                    .v = v[at].view().data,
-                                                    .dtype = DType::kBF16,
-                                                    .num_heads = c.kv_heads,
-                                                    .head_dim = c.dim,
-                                                    .slot_stride = std::int64_t{c.kv_heads} * c.dim,
-                                                    .head_stride = c.dim,
-                                                    .num_slots = pool[0],
-                                                    .page_size = kPage},
-                                             .cu_seqlens_q = cu_seqlens,
-                                             .cache_seqlens = cache_seqlens,
-                                             .page_table = page_table,
-                                             .scale = 1.0F / std::sqrt(static_cast<float>(c.dim)),
-                                             .max_seqlen_q = c.queries,
-                                             .max_seqlen_k = c.keys,
-                                             .out = out,
-                                             .prefill_tiles = tiles.view()},
-                                            workspace, stream);
-                 }});
+                 .run = run});
 }
 
 void prompts(Bench& bench, Stream& stream) {
@@ -424,7 +436,15 @@ int run(Options options) {
   bench.group("products", [&] { products(bench, *stream); });
   bench.group("decode attention", [&] {
     for (const std::int32_t rows : {1, 8, 64, 256})
-      for (const std::int32_t keys : {128, 1024, 4096}) attention(bench, *stream, {rows, keys, 1});
+      for (const std::int32_t keys : {128, 1024, 4096}) {
+        attention(bench, *stream, {rows, keys, 1});
+        attention(bench, *stream,
+                  {.rows = rows,
+                   .keys = keys,
+                   .queries = 1,
+                   .page = kernels::gpu::kXqaPageSize,
+                   .with_xqa = true});
+      }
     attention(bench, *stream, {.rows = 64, .keys = 1024, .queries = 1, .heads = 40});
   });
   bench.group("prompts", [&] { prompts(bench, *stream); });

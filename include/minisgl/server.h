@@ -16,8 +16,9 @@ class Generator;
 struct ServerOptions {
   std::string host = "127.0.0.1";  ///< a numeric address or a name; "0.0.0.0": every interface
   std::uint16_t port = 1919;       ///< 0: any free one, see Server::port()
-  /// The model's id in replies and in /v1/models; empty: Generator::model_name().
+  /// The model's id in replies; empty: Generator::model_name().
   std::string served_name;
+  std::vector<std::string> aliases = {};    ///< further ids that requests may ask for it by
   std::string metrics_prefix = "minisgl:";  ///< begins every name of /metrics; vLLM's is "vllm:"
   std::vector<std::string> api_keys = {};   ///< without one, everybody may ask
   /// Origins of web pages that may use the server, such as "https://chat.example.org"; "*": all.

@@ -25,7 +25,6 @@ std::unique_ptr<AttentionBackend> make(const AttentionShape& shape) {
 struct Entry {
   std::string_view name;
   std::unique_ptr<AttentionBackend> (*make)(const AttentionShape&);
-  bool on_gpus = false;
 };
 
 std::unique_ptr<AttentionBackend> make_fi(const AttentionShape& shape) {
@@ -35,9 +34,9 @@ std::unique_ptr<AttentionBackend> make_fi(const AttentionShape& shape) {
 }
 
 constexpr Entry kBackends[] = {
-    {"ref", make<RefBackend>, /*on_gpus=*/true},
-    {"fa", make<FaBackend>, /*on_gpus=*/true},
-    {"fi", make_fi, /*on_gpus=*/true},
+    {"ref", make<RefBackend>},
+    {"fa", make<FaBackend>},
+    {"fi", make_fi},
     {"trtllm", make<TrtllmBackend>},
 };
 
@@ -48,9 +47,6 @@ std::unique_ptr<AttentionBackend> make_single(std::string_view name, const Atten
   const std::string_view wanted = name == "auto" ? best_for(shape.device) : name;
   for (const Entry& entry : kBackends) {
     if (entry.name != wanted) continue;
-    if (!shape.device.is_cpu() && !entry.on_gpus)
-      throw Error("the attention backend " + std::string(name) +
-                  " does not run on GPUs yet; use fa, fi or ref");
     return entry.make(shape);
   }
   throw Error("unknown attention backend \"" + std::string(name) + "\"; known are auto, " +

@@ -1,5 +1,6 @@
 #include "chat/chat_dialect.h"
 
+#include "chat/reasoning_splitter.h"
 #include "chat/white_space.h"
 #include "minisgl/error.h"
 
@@ -37,7 +38,7 @@ CallSyntax syntax_of(std::string_view chat_template) {
 
 ChatDialect choose_dialect(std::string_view chat_template, const DialectOptions& options) {
   ChatDialect dialect{.calls = syntax_of(chat_template),
-                      .reasoning = has(chat_template, "</think>")};
+                      .reasoning = has(chat_template, kReasoningEnd)};
   if (options.tool_call_parser != "auto") {
     const SyntaxName* found = nullptr;
     for (const SyntaxName& row : kSyntaxes)
@@ -62,9 +63,10 @@ std::string_view name(CallSyntax syntax) {
   return "forced";
 }
 
-bool ends_in_reasoning(std::string_view prompt) {
+ReasoningStart reasoning_after(std::string_view prompt) {
   while (!prompt.empty() && is_white_space(prompt.back())) prompt.remove_suffix(1);
-  return prompt.ends_with("<think>");
+  if (prompt.ends_with(kReasoningBegin)) return ReasoningStart::kBegun;
+  return prompt.ends_with(kReasoningEnd) ? ReasoningStart::kOver : ReasoningStart::kMayBegin;
 }
 
 bool has_special_tokens(CallSyntax syntax) {

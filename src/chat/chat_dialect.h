@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,8 @@ namespace minisgl {
 struct ChatDialect {
   CallSyntax calls = CallSyntax::kNone;
   bool reasoning = false;  ///< it may think aloud, between <think> and </think>
+  /// It may do so before a constrained answer, too: its vocabulary has these tags as tokens.
+  bool reasoning_before_formats = false;
 
   bool operator==(const ChatDialect&) const = default;
 };
@@ -28,8 +31,13 @@ ChatDialect choose_dialect(std::string_view chat_template, const DialectOptions&
 
 std::string_view name(CallSyntax syntax);
 
-/// True when a rendered prompt ends inside the reasoning that the model is to go on with.
-bool ends_in_reasoning(std::string_view prompt);
+/// What a rendered prompt says about the reasoning of its answer.
+enum class ReasoningStart : std::uint8_t {
+  kOver,      ///< there is none to come: the prompt ends with </think>
+  kMayBegin,  ///< the answer may begin with <think>
+  kBegun,     ///< the prompt ends with <think>
+};
+ReasoningStart reasoning_after(std::string_view prompt);
 
 /// Whether calls in this syntax begin with a token that is special, and so is not text otherwise.
 bool has_special_tokens(CallSyntax syntax);

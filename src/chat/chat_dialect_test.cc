@@ -43,10 +43,12 @@ TEST(ChatDialectTest, UnknownNamesAreRefused) {
             "the reasoning parser \"loud\" is not known; there are auto, none, think");
 }
 
-TEST(ChatDialectTest, APromptMayEndInTheTagThatBeginsReasoning) {
-  EXPECT_TRUE(ends_in_reasoning("<|im_start|>assistant\n<think>\n"));
-  EXPECT_FALSE(ends_in_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
-  EXPECT_FALSE(ends_in_reasoning(""));
+TEST(ChatDialectTest, APromptMayEndInATagOfReasoning) {
+  using Start = ReasoningStart;
+  EXPECT_EQ(reasoning_after("<|im_start|>assistant\n<think>\n"), Start::kBegun);
+  EXPECT_EQ(reasoning_after("<|im_start|>assistant\n<think>\n\n</think>\n\n"), Start::kOver);
+  EXPECT_EQ(reasoning_after("<|im_start|>assistant\n"), Start::kMayBegin);
+  EXPECT_EQ(reasoning_after(""), Start::kMayBegin);
 }
 
 }  // namespace

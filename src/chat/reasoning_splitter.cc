@@ -3,15 +3,9 @@
 #include "chat/white_space.h"
 
 namespace minisgl {
-namespace {
-
-constexpr std::string_view kBegin = "<think>";
-constexpr const char* kEnd = "</think>";
-
-}  // namespace
 
 ReasoningSplitter::ReasoningSplitter(bool in_reasoning)
-    : state_(in_reasoning ? State::kReasoning : State::kStart), end_(kEnd) {}
+    : state_(in_reasoning ? State::kReasoning : State::kStart), end_(std::string(kReasoningEnd)) {}
 
 void ReasoningSplitter::push(char c, ChatPieces& pieces, std::string& answer) {
   switch (state_) {
@@ -34,10 +28,10 @@ void ReasoningSplitter::push(char c, ChatPieces& pieces, std::string& answer) {
 void ReasoningSplitter::start(char c, std::string& answer) {
   held_ += c;
   const std::string_view begun = without_leading_space(held_);
-  if (begun == kBegin) {
+  if (begun == kReasoningBegin) {
     held_.clear();
     state_ = State::kReasoning;
-  } else if (!kBegin.starts_with(begun)) {
+  } else if (!kReasoningBegin.starts_with(begun)) {
     answer += std::exchange(held_, {});
     state_ = State::kAnswer;
   }

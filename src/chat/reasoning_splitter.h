@@ -11,6 +11,9 @@
 
 namespace minisgl {
 
+inline constexpr std::string_view kReasoningBegin = "<think>";
+inline constexpr std::string_view kReasoningEnd = "</think>";
+
 /// White space around the reasoning belongs to neither; nor does any before the answer, if there
 /// was reasoning. An answer that does not begin with <think> has none, unless the prompt ended with
 /// that tag. One per answer.

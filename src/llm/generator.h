@@ -30,6 +30,9 @@ struct GenerateRequest {
   SamplingParams sampling = {};
   /// The request's field that errors about the prompt name: "prompt" or "messages".
   std::string param = "prompt";
+  /// Before an answer with a response format. Others than kOver need
+  /// ChatDialect::reasoning_before_formats.
+  ReasoningStart reasoning = ReasoningStart::kOver;
 };
 
 /// What an answer gained. Delivered on the scheduler's thread, in order: a receiver must be quick
@@ -95,9 +98,11 @@ class Generator {
   virtual std::string token_bytes(TokenId id) const = 0;
 
   virtual std::string model_name() const = 0;  ///< the id under which the model is served
-  virtual int max_seq_len() const = 0;         ///< tokens, prompt and answer together
-  virtual int vocab_size() const = 0;          ///< token ids are in [0, vocab_size)
-  virtual SchedulerStats stats() const = 0;    ///< a snapshot; cheap
+  /// What it was loaded from: a path, or a hub's name.
+  virtual std::string model_path() const { return model_name(); }
+  virtual int max_seq_len() const = 0;       ///< tokens, prompt and answer together
+  virtual int vocab_size() const = 0;        ///< token ids are in [0, vocab_size)
+  virtual SchedulerStats stats() const = 0;  ///< a snapshot; cheap
   virtual EngineStats engine_stats() const { return {}; }
   /// For what a request leaves open; empty unless the model's files have an advice.
   virtual SamplingDefaults sampling_defaults() const { return {}; }

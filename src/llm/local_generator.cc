@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/progress.h"
+#include "chat/reasoning_splitter.h"
 #include "hub/cache.h"
 #include "kernels/simd.h"
 #include "tensor/cuda/device.h"
@@ -185,7 +186,8 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given, const RankSetup& ra
 }
 
 LocalGenerator::LocalGenerator(const LlmOptions& given, const RankSetup& ranks)
-    : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name) {
+    : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name),
+      path_(given.model) {
   const LlmOptions options = with_device_defaults(given);
   load(options, ranks);
   if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
@@ -199,9 +201,9 @@ LocalGenerator::LocalGenerator(const LlmOptions& given, const RankSetup& ranks)
   std::sort(eos_ids.begin(), eos_ids.end());
   eos_ids.erase(std::unique(eos_ids.begin(), eos_ids.end()), eos_ids.end());
   if (ranks.group != nullptr) {
-    RankTurns::Options turns{.make_constraint = [this](const ResponseFormat& format) {
-      tokenizer();  // throws when there is none
-      return grammars_->constraint(format);
+    RankTurns::Options turns{.make_constraint = [this](const NewRequest& request) {
+      return make_constraint(request.sampling.response_format,
+                             static_cast<ReasoningStart>(request.constraint_start));
     }};
     turns.compare_batches |= ranks.compare_batches;
     turns.idle_interval = std::min(turns.idle_interval, ranks.group->timeout() / 2);
@@ -219,7 +221,10 @@ LocalGenerator::LocalGenerator(const LlmOptions& given, const RankSetup& ranks)
 
 LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
                                std::unique_ptr<Tokenizer> tokenizer, SchedulerConfig config)
-    : name_(std::move(name)), tokenizer_(std::move(tokenizer)), executor_(std::move(executor)) {
+    : name_(std::move(name)),
+      path_(name_),
+      tokenizer_(std::move(tokenizer)),
+      executor_(std::move(executor)) {
   if (tokenizer_ == nullptr)
     tokenizer_error_ = "it has no tokenizer";
   else if (!tokenizer_->chat_template().empty())
@@ -228,6 +233,11 @@ LocalGenerator::LocalGenerator(std::string name, std::unique_ptr<Executor> execu
 }
 
 void LocalGenerator::start(SchedulerConfig config) {
+  if (chat_dialect_.reasoning && Grammars::built()) {
+    reasoning_tokens_ = ReasoningTokens::of(*tokenizer_, vocab_size(), config.eos_ids,
+                                            kReasoningBegin, kReasoningEnd);
+    chat_dialect_.reasoning_before_formats = reasoning_tokens_ != nullptr;
+  }
   if (tokenizer_ != nullptr)
     grammars_ = std::make_unique<Grammars>(
         *tokenizer_, Grammars::Options{.vocab_size = vocab_size(),
@@ -329,11 +339,21 @@ std::vector<TokenId> LocalGenerator::encode(const decltype(GenerateRequest::prom
   return tokenizer().encode(std::get<MarkedText>(prompt));
 }
 
-/// Gives `work` what follows its response format.
-void LocalGenerator::constrain(NewRequest& work) const {
-  if (work.sampling.response_format.kind == ResponseFormat::Kind::kText) return;
+/// Every rank makes it of the same request.
+std::unique_ptr<TokenConstraint> LocalGenerator::make_constraint(const ResponseFormat& format,
+                                                                 ReasoningStart reasoning) const {
   tokenizer();  // throws when there is none
-  work.constraint = grammars_->constraint(work.sampling.response_format);
+  std::unique_ptr<TokenConstraint> constraint = grammars_->constraint(format);
+  if (reasoning == ReasoningStart::kOver || reasoning_tokens_ == nullptr) return constraint;
+  return std::make_unique<ReasoningGate>(std::move(constraint), reasoning_tokens_,
+                                         /*in_reasoning=*/reasoning == ReasoningStart::kBegun);
+}
+
+/// Gives `work` what follows its response format.
+void LocalGenerator::constrain(NewRequest& work, ReasoningStart reasoning) const {
+  if (work.sampling.response_format.kind == ResponseFormat::Kind::kText) return;
+  work.constraint = make_constraint(work.sampling.response_format, reasoning);
+  work.constraint_start = static_cast<std::int32_t>(reasoning);
   work.sampling.min_tokens = 0;  // the format alone says where an answer may end
 }
 
@@ -345,7 +365,7 @@ RequestId LocalGenerator::submit(GenerateRequest request,
     if (work.sampling.max_tokens < 0)
       work.sampling.max_tokens =
           std::max<std::int64_t>(1, max_seq_len() - static_cast<std::int64_t>(work.prompt.size()));
-    constrain(work);
+    constrain(work, request.reasoning);
     scheduler_->validate(work);
   } catch (const RequestError& e) {
     if (e.param() != "prompt" || request.param == "prompt") throw;

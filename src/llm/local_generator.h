@@ -13,6 +13,7 @@
 #include "comm/rank_group.h"
 #include "engine/engine.h"
 #include "grammar/grammar.h"
+#include "grammar/reasoning_gate.h"
 #include "llm/generator.h"
 #include "minisgl/llm.h"
 #include "scheduler/rank_turns.h"
@@ -65,6 +66,7 @@ class LocalGenerator final : public Generator {
     return tokenizer_ == nullptr ? "" : std::string(tokenizer_->token_bytes(id));
   }
   std::string model_name() const override { return name_; }
+  std::string model_path() const override { return path_; }
   int max_seq_len() const override { return executor_->limits().max_seq_len; }
   int vocab_size() const override { return executor_->limits().vocab_size; }
   SchedulerStats stats() const override { return scheduler_->stats(); }
@@ -101,7 +103,9 @@ class LocalGenerator final : public Generator {
 
   void load(const LlmOptions& options, const RankSetup& ranks);
   void start(SchedulerConfig config);
-  void constrain(NewRequest& work) const;
+  std::unique_ptr<TokenConstraint> make_constraint(const ResponseFormat& format,
+                                                   ReasoningStart reasoning) const;
+  void constrain(NewRequest& work, ReasoningStart reasoning) const;
   void deliver(std::span<const TokenEvent> events);
   GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
   void add_logprobs(Answer& answer, const TokenEvent& event, GenerateUpdate& update) const;
@@ -110,12 +114,14 @@ class LocalGenerator final : public Generator {
   void run();
 
   std::string name_;
+  std::string path_;
   SamplingDefaults sampling_defaults_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::string tokenizer_error_;  // why there is none
   mutable std::atomic<bool> warned_of_two_bos_ = false;
   std::unique_ptr<ChatRenderer> chat_renderer_;
-  std::unique_ptr<Grammars> grammars_;  // null without a tokenizer
+  std::unique_ptr<Grammars> grammars_;                       // null without a tokenizer
+  std::shared_ptr<const ReasoningTokens> reasoning_tokens_;  // null: no reasoning before formats
   ChatDialect chat_dialect_;
   std::unique_ptr<Executor> executor_;
   Engine* engine_ = nullptr;          // the executor, if it is one

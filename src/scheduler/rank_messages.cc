@@ -132,6 +132,7 @@ void write(Writer& writer, const SchedulerMessage& message) {
     writer.field(request->id.value);
     writer.field(request->prompt);
     all_fields(writer, request->sampling);
+    writer.field(request->constraint_start);
     writer.field(request->constraint != nullptr);
   } else if (const auto* abort = std::get_if<AbortRequest>(&message)) {
     writer.field(Kind::kAbort);
@@ -152,9 +153,10 @@ SchedulerMessage read(Reader& reader, const MakeConstraint& make_constraint) {
   NewRequest request{.id = id, .prompt = {}, .sampling = {}};
   reader.field(request.prompt);
   all_fields(reader, request.sampling);
+  reader.field(request.constraint_start);
   bool is_constrained = false;
   reader.field(is_constrained);
-  if (is_constrained) request.constraint = make_constraint(request.sampling.response_format);
+  if (is_constrained) request.constraint = make_constraint(request);
   return request;
 }
 

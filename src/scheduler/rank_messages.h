@@ -11,8 +11,8 @@
 
 namespace minisgl {
 
-/// Makes what a request's response format allows; see NewRequest::constraint.
-using MakeConstraint = std::function<std::unique_ptr<TokenConstraint>(const ResponseFormat&)>;
+/// Makes a request's constraint, of its response format and constraint_start.
+using MakeConstraint = std::function<std::unique_ptr<TokenConstraint>(const NewRequest&)>;
 
 /// What happens at one turn of the loop, on every rank.
 struct RankTurn {
@@ -24,7 +24,7 @@ struct RankTurn {
 /// Everything in `turn` but the requests' constraints: those follow from their response formats.
 Message encode_turn(const RankTurn& turn);
 
-/// The same turn; `make_constraint` is asked where a response format other than text is given.
+/// The same turn; `make_constraint` is asked where rank 0's request has a constraint.
 /// Throws Error if the bytes are none of encode_turn().
 RankTurn decode_turn(const Message& bytes, const MakeConstraint& make_constraint);
 

@@ -21,8 +21,7 @@ namespace minisgl {
 class RankTurns {
  public:
   struct Options {
-    /// Of requests with a response format, on the ranks but the first; may be empty if there are
-    /// none.
+    /// On the ranks but the first; may be empty if no request has a constraint.
     MakeConstraint make_constraint = {};
     /// After so long without work rank 0 calls the roll. Less than the host group's timeout.
     std::chrono::milliseconds idle_interval{2'000};

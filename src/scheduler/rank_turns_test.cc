@@ -41,6 +41,7 @@ NewRequest unusual_request() {
                       .prompt_logprobs = 0,
                       .response_format = {ResponseFormat::Kind::kRegex, "[ab]+"}};
   request.constraint = std::make_unique<NoConstraint>();
+  request.constraint_start = 2;
   return request;
 }
 
@@ -57,8 +58,9 @@ RankTurn turn_with_all_kinds() {
 TEST(RankMessagesTest, EveryFieldArrives) {
   const Message bytes = encode_turn(turn_with_all_kinds());
   std::string format;
-  const RankTurn turn = decode_turn(bytes, [&](const ResponseFormat& asked) {
-    format = asked.text;
+  const RankTurn turn = decode_turn(bytes, [&](const NewRequest& asked) {
+    format = asked.sampling.response_format.text;
+    EXPECT_EQ(asked.constraint_start, 2);
     return std::make_unique<NoConstraint>();
   });
   EXPECT_EQ(format, "[ab]+");
@@ -86,9 +88,7 @@ TEST(RankMessagesTest, EveryFieldArrives) {
 
 TEST(RankMessagesTest, CutBytesAreRefused) {
   const Message bytes = encode_turn(turn_with_all_kinds());
-  const MakeConstraint make = [](const ResponseFormat&) {
-    return std::make_unique<NoConstraint>();
-  };
+  const MakeConstraint make = [](const NewRequest&) { return std::make_unique<NoConstraint>(); };
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_THROW(
         decode_turn({bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length)}, make),

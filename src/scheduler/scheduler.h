@@ -41,6 +41,8 @@ struct NewRequest {
   SamplingParams sampling;
   /// Required by a sampling.response_format other than text, and allowed without.
   std::unique_ptr<TokenConstraint> constraint = nullptr;
+  /// What whoever makes the constraint on another rank has to know besides `sampling`.
+  std::int32_t constraint_start = 0;
 };
 
 /// When things happened to a request; zero (time_point{}) what did not happen yet. For metrics: no

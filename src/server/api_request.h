@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "llm/generator.h"
@@ -20,8 +21,9 @@ struct ApiRequest {
   int n = 1;                   ///< choices for each prompt
   int best_of = 1;  ///< answers generated for each prompt; of more than n, the likeliest are chosen
   std::vector<decltype(GenerateRequest::prompt)> prompts = {};
-  SamplingParams sampling = {};  ///< max_tokens < 0: until the context ends
-  std::string param = {};        ///< the field that the prompts came from
+  SamplingParams sampling = {};                      ///< max_tokens < 0: until the context ends
+  std::string param = {};                            ///< the field that the prompts came from
+  ReasoningStart reasoning = ReasoningStart::kOver;  ///< before a constrained answer
 
   std::size_t num_choices() const { return prompts.size() * static_cast<std::size_t>(n); }
   std::size_t num_answers() const { return prompts.size() * static_cast<std::size_t>(best_of); }
@@ -32,7 +34,13 @@ struct ApiRequest {
 /// What the operator decided about requests.
 struct RequestRules {
   std::string served_name;
+  std::vector<std::string> aliases = {};  ///< other names that requests may have for the model
   bool accept_any_model = false;
+
+  /// Whether `model` is one of the names. Another may be accepted nevertheless.
+  bool serves(std::string_view model) const;
+  /// StatusError 404, naming what is served.
+  [[noreturn]] void refuse(std::string_view model) const;
 };
 
 /// What the reading of a body may draw upon.

@@ -145,10 +145,15 @@ OutputFormat add_chat(const ChatInputs& inputs, const Generator& generator, ApiR
       generator.render_chat(inputs.messages, shows_tools ? inputs.tools : Json(), inputs.kwargs,
                             inputs.add_generation_prompt && !inputs.continue_final_message);
   if (inputs.continue_final_message) end_with_last_message(inputs.messages, prompt);
-  // What is constrained has no room for reasoning.
+  const ReasoningStart start = reasoning_after(prompt.text);
+  const bool is_free = request.sampling.response_format.kind == ResponseFormat::Kind::kText;
+  // Reasoning that stays in the content leaves a constrained answer no room for any.
   format.reasoning = dialect.reasoning && inputs.separate_reasoning &&
-                     request.sampling.response_format.kind == ResponseFormat::Kind::kText;
-  format.in_reasoning = ends_in_reasoning(prompt.text);
+                     (is_free || dialect.reasoning_before_formats);
+  format.in_reasoning = start == ReasoningStart::kBegun;
+  // A message that goes on has got its content already.
+  const bool goes_on = inputs.continue_final_message && start != ReasoningStart::kBegun;
+  if (format.reasoning && !goes_on) request.reasoning = start;
   request.prompts.emplace_back(std::move(prompt));
   return format;
 }

@@ -7,8 +7,8 @@
 
 namespace minisgl {
 
-/// What GET /openapi.json answers: OpenAPI 3.1. Written by hand; a test holds its paths and methods
-/// against the routes. docs/http_api.md is the same for people.
+/// What GET /openapi.json answers: OpenAPI 3.1. A test holds its paths and methods against the
+/// routes. docs/http_api.md is the same for people.
 const std::string& openapi_json();
 
 }  // namespace minisgl

@@ -37,7 +37,7 @@ TEST(OpenApiTest, DescribesEveryPathAndMethodAndNoOther) {
 TEST(OpenApiTest, EveryReferenceLeadsSomewhere) {
   const std::string& text = openapi_json();
   const Json document = Json::parse(text);
-  const std::string mark = "{\"$ref\": \"#";
+  const std::string mark = "{\"$ref\":\"#";
   std::size_t num_references = 0;
   for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos; ++num_references) {
     at += mark.size();

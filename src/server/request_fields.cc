@@ -118,11 +118,7 @@ void refuse_unsupported(const Fields& fields) {
 
 void check_model(const Fields& fields, const RequestRules& rules) {
   const std::string model = fields.string("model").value_or(rules.served_name);
-  if (model != rules.served_name && !rules.accept_any_model)
-    throw StatusError(404,
-                      fmt::format("the model \"{}\" is not served here; this server has \"{}\"",
-                                  model, rules.served_name),
-                      "model", "model_not_found");
+  if (!rules.serves(model) && !rules.accept_any_model) rules.refuse(model);
 }
 
 std::vector<TokenId> read_ids(const Json& ids, const std::string& name, int vocab_size) {

@@ -139,6 +139,7 @@ Routes::Routes(Generator& generator, const ServerOptions& options)
     : generator_(generator),
       rules_{
           .served_name = options.served_name.empty() ? generator.model_name() : options.served_name,
+          .aliases = options.aliases,
           .accept_any_model = options.accept_any_model},
       max_requests_(options.max_requests),
       max_queued_(static_cast<std::int64_t>(options.max_queued)),
@@ -251,42 +252,38 @@ ApiContext Routes::context() {
           .created = seconds_since_1970()};
 }
 
-std::string Routes::model_card() const {
-  return dump({{"id", rules_.served_name},
-               {"object", "model"},
-               {"created", started_},
-               {"owned_by", "minisgl"},
-               {"root", rules_.served_name},
-               {"max_model_len", generator_.max_seq_len()}});
+Json Routes::model_card(const std::string& id) const {
+  return {{"id", id},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "minisgl"},
+          {"root", generator_.model_path()},
+          {"max_model_len", generator_.max_seq_len()}};
 }
 
 HttpReply Routes::models() const {
-  return {.status = 200,
-          .body = fmt::format(R"({{"object":"list","data":[{}]}})", model_card()),
-          .content_type = "application/json",
-          .headers = {}};
+  Json cards = Json::array({model_card(rules_.served_name)});
+  for (const std::string& alias : rules_.aliases) cards.push_back(model_card(alias));
+  return json_reply({{"object", "list"}, {"data", std::move(cards)}});
 }
 
 HttpReply Routes::model(std::string_view encoded_id) const {
   const std::string id = percent_decoded(encoded_id);
-  if (id != rules_.served_name)
-    return error_reply(404,
-                       fmt::format("the model \"{}\" is not served here; this server has \"{}\"",
-                                   id, rules_.served_name),
-                       "model", "model_not_found");
-  return {.status = 200, .body = model_card(), .content_type = "application/json", .headers = {}};
+  if (!rules_.serves(id)) rules_.refuse(id);
+  return json_reply(model_card(id));
 }
 
 HttpReply Routes::model_info() const {
-  return json_reply({{"model_path", rules_.served_name},
-                     {"tokenizer_path", rules_.served_name},
+  return json_reply({{"model_path", generator_.model_path()},
+                     {"tokenizer_path", generator_.model_path()},
+                     {"served_model_name", rules_.served_name},
                      {"is_generation", true},
                      {"max_context_length", generator_.max_seq_len()},
                      {"vocab_size", generator_.vocab_size()}});
 }
 
 HttpReply Routes::server_info() const {
-  return json_reply({{"model_path", rules_.served_name},
+  return json_reply({{"model_path", generator_.model_path()},
                      {"served_model_name", rules_.served_name},
                      {"tp_size", 1},
                      {"dp_size", 1},

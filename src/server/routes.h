@@ -17,6 +17,7 @@
 #include "minisgl/server.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
+#include "server/json.h"
 #include "server/server_metrics.h"
 
 namespace minisgl {
@@ -58,7 +59,7 @@ class Routes {
   HttpReply server_info() const;
   HttpReply health() const;
   HttpReply metrics() const;
-  std::string model_card() const;
+  Json model_card(const std::string& id) const;
   ApiContext context();
 
   Generator& generator_;

@@ -72,6 +72,23 @@ TEST_F(ServerTest, SmallEndpoints) {
   EXPECT_TRUE(options.has_header("Allow: GET, HEAD, OPTIONS"));
 }
 
+TEST_F(ServerTest, AModelMayHaveSeveralNamesAndRoutersLearnItsPath) {
+  options_.served_name = "first";
+  options_.aliases = {"second"};
+  start();
+  Client client(server_->port());
+  const Json models = client.ask(Client::get("/v1/models")).json()["data"];
+  ASSERT_EQ(models.size(), 2U);
+  EXPECT_EQ(models[0]["id"], "first");
+  EXPECT_EQ(client.ask(Client::get("/v1/models/second")).json(), models[1]);
+  const Json info = client.ask(Client::get("/server_info")).json();
+  EXPECT_EQ(info["model_path"], "fake/model");
+  EXPECT_EQ(info["served_model_name"], "first");
+  EXPECT_EQ(info["tp_size"], 1);
+  EXPECT_EQ(info["dp_size"], 1);
+  EXPECT_TRUE(info["version"].is_string());
+}
+
 TEST_F(ServerTest, ErrorsHaveTheirStatusAndOneShapeAndTheConnectionGoesOn) {
   start();
   Client client(server_->port());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/math.h"
+#include "kernels/cuda/flashinfer/xqa.h"
 #include "kernels/ref/reference.h"
 #include "tensor/half.h"
 #include "testing/gpu.h"
@@ -182,6 +183,26 @@ class GpuAttentionTest : public testing_util::GpuTest {
             widened(copy_to(tiled, kCpu, *stream_)), args.prefill_tiles.data != nullptr};
   }
 
+  /// The output of XQA, or of the plain kernel: one query for each sequence.
+  Tensor decode(const Problem& p, bool with_xqa) {
+    const Tensor q = copy_to(p.q, kGpu, *stream_), k = copy_to(p.k, kGpu, *stream_),
+                 v = copy_to(p.v, kGpu, *stream_),
+                 offsets = copy_to(p.cu_seqlens_q, kGpu, *stream_),
+                 lengths = copy_to(p.cache_seqlens, kGpu, *stream_),
+                 table = copy_to(p.page_table, kGpu, *stream_);
+    const Tensor out = poisoned(p.q.view().shape);
+    const PagedAttentionArgs args = p.args(q, k, v, out, offsets, lengths, table);
+    const gpu::XqaShape shape{p.c.q_heads, p.c.kv_heads, p.c.head_dim};
+    const Tensor workspace({gpu::xqa_workspace_bytes(shape)}, DType::kU8, {.device = kGpu});
+    if (with_xqa) {
+      gpu::prepare_xqa(shape, kGpu);
+      gpu::xqa_decode(args, workspace, *stream_);
+    } else {
+      gpu::paged_attention_plain(args, *stream_);
+    }
+    return widened(copy_to(out, kCpu, *stream_));
+  }
+
   Tensor poisoned(const Shape& shape) {
     Tensor host(shape, DType::kBF16);
     std::fill_n(host.view().data, host.view().bytes(), std::byte{0xFF});
@@ -310,6 +331,52 @@ TEST_F(GpuAttentionTest, DecodeIsSharedOutWhateverTheLengths) {
     expect_near(found.fast, found.plain, 0.012);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_F(GpuAttentionTest, XqaIsThePlainKernelUpToRoundingOnRandomBatches) {
+  if (!gpu::xqa_built()) GTEST_SKIP() << "this build has no XQA";
+  Random random(7);
+  constexpr std::int32_t kKvHeads[] = {1, 2, 3, 8};
+  for (int round = 0; round < 320; ++round) {
+    Case c;
+    c.head_dim = round % 2 == 0 ? 64 : 128;
+    c.page_size = gpu::kXqaPageSize;
+    c.kv_heads = kKvHeads[random.below(4)];
+    c.q_heads = c.kv_heads * (round / 2 % 8 + 1);
+    const std::int64_t count = random.between(1, round % 20 == 0 ? 300 : 9);
+    for (std::int64_t i = 0; i < count; ++i)
+      c.sequences.push_back(
+          {1, static_cast<std::int32_t>(random.below(4) == 0 ? random.between(1, 20000 / count + 1)
+                                                             : random.between(1, 300))});
+    SCOPED_TRACE("round " + std::to_string(round) + ": " + c.describe());
+    Problem p(c, random);
+    const Tensor out = decode(p, /*with_xqa=*/true);
+    // Parts are rounded to bf16 before they are added up, up to six times.
+    expect_near(out, decode(p, /*with_xqa=*/false), 0.02);
+    // What lies behind a sequence's own pages is not read, and the semaphores are as they were.
+    const std::int64_t width = p.page_table.view().dim(1);
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t page = ceil_div(c.sequences[static_cast<std::size_t>(i)].keys, c.page_size);
+           page < width; ++page)
+        p.page_table.view().as<std::int32_t>()[i * width + page] = 1 << 30;
+    expect_near(decode(p, /*with_xqa=*/true), out, 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(GpuAttentionTest, XqaRefusesWhatThereIsNoKernelFor) {
+  if (!gpu::xqa_built()) GTEST_SKIP() << "this build has no XQA";
+  const auto error_of = [](const gpu::XqaShape& shape) -> std::string {
+    try {
+      gpu::prepare_xqa(shape, kGpu);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of({16, 8, 128}), "no error");
+  EXPECT_NE(error_of({18, 2, 128}).find("9 query heads to a KV head"), std::string::npos);
+  EXPECT_NE(error_of({16, 8, 96}).find("heads of 96"), std::string::npos);
 }
 
 TEST(PrefillTilesTest, CoverEveryQueryOnceAndBeginWithTheOnesThatSeeMost) {

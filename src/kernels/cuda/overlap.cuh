@@ -31,6 +31,19 @@ __device__ inline void await_inputs() {
 #endif
 }
 
+/// Whether this process' GPUs know of it: they are taken to be of one kind.
+inline bool overlap_is_known() {
+  static const bool known = [] {
+    int device = 0;
+    int major = 0;
+    cuda::check_cuda(cudaGetDevice(&device), "asking for the GPU");
+    cuda::check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                     "asking what the GPU is");
+    return major >= 9;
+  }();
+  return known;
+}
+
 struct LaunchShape {
   dim3 grid;
   unsigned threads;
@@ -43,7 +56,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& 
             cudaStream_t stream, Args&&... args) {
   cudaLaunchAttribute overlapping{};
   overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlapping.val.programmaticStreamSerializationAllowed = 1;
+  overlapping.val.programmaticStreamSerializationAllowed = overlap_is_known() ? 1 : 0;
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);

@@ -94,6 +94,7 @@ void add_user(const Json& blocks, const std::string& where, Json& all) {
       refuse_block(type, at);
     }
   }
+  if (blocks.empty()) message["content"] = "";
   if (message.contains("content")) all.push_back(std::move(message));
 }
 

@@ -73,6 +73,14 @@ TEST_F(MessagesTest, SystemAndBlocksBecomeMessagesOfTheTemplate) {
       "kwargs:{\"enable_thinking\":true}\nassistant:");
 }
 
+TEST_F(MessagesTest, AMessageWithoutBlocksIsAnEmptyOne) {
+  const std::string kwargs = "kwargs:{\"enable_thinking\":false}\n";
+  EXPECT_EQ(prompt(body("", R"([{"role":"user","content":[]}])")),
+            "user:\n" + kwargs + "assistant:");
+  EXPECT_EQ(prompt(body("", R"([{"role":"assistant","content":[]}])")),
+            "assistant:\n" + kwargs + "assistant:");
+}
+
 TEST_F(MessagesTest, TheAssistantsLastWordsAreContinued) {
   EXPECT_TRUE(prompt(body("", R"([{"role":"user","content":"a"},
                                   {"role":"assistant","content":"Once upon"}])"))

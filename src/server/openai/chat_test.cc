@@ -190,9 +190,36 @@ TEST_F(ChatTest, APromptThatEndsInTheTagHasBegunTheReasoning) {
   EXPECT_EQ(message("", {"hm"})["content"], nullptr) << "cut off while it thinks";
 }
 
-TEST_F(ChatTest, ConstrainedAnswersHaveNoReasoning) {
+TEST_F(ChatTest, ReasoningComesBeforeAConstrainedAnswer) {
+  using Start = ReasoningStart;
+  const std::string json = R"(,"response_format":{"type":"json_object"})";
+  const ChatDialect dialect{.reasoning = true, .reasoning_before_formats = true};
+  use({.dialect = dialect, .prompt_end = "assistant:<think>\n"});
+  EXPECT_EQ(request(json).reasoning, Start::kBegun);
+  EXPECT_EQ(request(json).generate_request(0).reasoning, Start::kBegun);
+  EXPECT_EQ(message(json, {"hm</think>", "{}"}),
+            (Json{{"role", "assistant"}, {"content", "{}"}, {"reasoning_content", "hm"}}));
+  const std::string forced =
+      kTools + R"(,"tool_choice":{"type":"function","function":{"name":"add"}})";
+  EXPECT_EQ(request(forced).reasoning, Start::kBegun);
+  const Json call = message(forced, {"hm</think>", "{\"a\": 5}"});
+  EXPECT_EQ(call["reasoning_content"], "hm");
+  EXPECT_EQ(call["tool_calls"][0]["function"]["arguments"], "{\"a\": 5}");
+
+  use({.dialect = dialect});
+  EXPECT_EQ(request(json).reasoning, Start::kMayBegin);
+  EXPECT_EQ(request(json + R"(,"separate_reasoning":false)").reasoning, Start::kOver)
+      << "the content is what the format asks for";
+  EXPECT_EQ(message(json, {"{}"})["content"], "{}") << "it need not";
+  use({.dialect = dialect, .prompt_end = "assistant:<think>\n\n</think>\n\n"});
+  EXPECT_EQ(request(json).reasoning, Start::kOver);
+}
+
+TEST_F(ChatTest, WithoutTokensForTheTagsConstrainedAnswersHaveNoReasoning) {
   use({.dialect = {.reasoning = true}, .prompt_end = "assistant:<think>\n"});
-  EXPECT_EQ(message(R"(,"response_format":{"type":"json_object"})", {"{}"})["content"], "{}");
+  const std::string json = R"(,"response_format":{"type":"json_object"})";
+  EXPECT_EQ(message(json, {"{}"})["content"], "{}");
+  EXPECT_EQ(request(json).reasoning, ReasoningStart::kOver);
 }
 
 TEST_F(ChatTest, AnAnswerMayGoOnWithTheLastMessage) {

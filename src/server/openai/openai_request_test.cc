@@ -209,6 +209,11 @@ TEST_F(OpenAiRequestTest, AnotherModelIsNotFoundUnlessAnyIsAccepted) {
             "404 model: the model \"no-such\" is not served here; this server has \"m\"");
   EXPECT_TRUE(chat_error(R"(,"model":"")").starts_with("404 model"));
   EXPECT_EQ(chat(R"(,"model":"m")").model, "m");
+  rules_.aliases = {"n", "o"};
+  EXPECT_EQ(chat(R"(,"model":"o")").model, "m") << "the reply names the first";
+  EXPECT_EQ(chat_error(R"(,"model":"no-such")"),
+            "404 model: the model \"no-such\" is not served here; this server has \"m\", \"n\", "
+            "\"o\"");
   rules_.accept_any_model = true;
   EXPECT_EQ(chat(R"(,"model":"no-such")").model, "m") << "the reply names what really answered";
 }
