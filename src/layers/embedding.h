@@ -45,16 +45,16 @@ class LmHead {
   LmHead& operator=(const LmHead&) = delete;
 
   /// x [num_rows, hidden] -> logits [num_rows, vocab] f32, the same on all ranks.
-  void forward(TensorView x, TensorView logits, ForwardContext& ctx) const {
+  void forward(const Normed& x, TensorView logits, ForwardContext& ctx) const {
     if (ctx.ranks == nullptr) {
-      multiply(x, {&weight_, 1}, {}, logits, ctx);
+      multiply(x, *weight_, logits, ctx);
       return;
     }
     const ScratchScope scope(ctx.scratch);
     const std::int64_t vocab = logits.dim(1);
     const std::int64_t most = vocab_range({0, ctx.ranks->size()}, vocab).size();
-    const TensorView part = ctx.scratch.alloc({x.dim(0), most}, DType::kF32);
-    multiply(x, {&weight_, 1}, {}, part.columns(0, weight_->rows()), ctx);
+    const TensorView part = ctx.scratch.alloc({x.num_tokens(), most}, DType::kF32);
+    multiply(x, *weight_, part.columns(0, weight_->rows()), ctx);
     gather_columns(part, logits, ctx);
   }
 
