@@ -92,9 +92,9 @@ class RankedServer:
 
 
 class Streams:
-    """Streamed answers, read by a thread each, until they end."""
+    """Streamed answers, read by a thread each, until they end. Together they fit into the pool."""
 
-    def __init__(self, port: int, count: int, max_tokens: int = 20000):
+    def __init__(self, port: int, count: int, max_tokens: int = 4000):
         body = {
             "prompt": [1, 2, 3], "max_tokens": max_tokens, "ignore_eos": True, "stream": True,
         }  # fmt: skip
@@ -106,7 +106,7 @@ class Streams:
 
         def run(index: int) -> None:
             with open_request(port, "/v1/completions", body) as sock:
-                self.received[index] = read_until(sock, b"\n\ndata:")
+                self.received[index] = read_until(sock, b"\n\n")
                 begun.wait()
                 self.received[index] += read_until(sock, b"\0")
                 self.seconds[index] = time.monotonic()
