@@ -70,6 +70,12 @@ std::int32_t AttentionShape::widest_window() const {
   return *least == 0 ? 0 : *most;
 }
 
+void AttentionBackend::forward_with_rope(const kernels::RopeStoreArgs& rope, std::int64_t layer,
+                                         TensorView out, ForwardContext& ctx) {
+  kernels::qk_norm_rope_store(rope, ctx.stream);
+  forward(rope.q, layer, out, ctx);
+}
+
 void AttentionBackend::init_capture_graph(std::span<const std::int32_t> /*batch_sizes*/,
                                           std::int64_t /*max_seq_len_tokens*/) {
   check(false, "the attention backend ", name(), " cannot be captured in a graph");

@@ -13,6 +13,7 @@
 #include "core/batch.h"
 #include "core/capture.h"
 #include "core/forward.h"
+#include "kernels/rope.h"
 
 namespace minisgl {
 
@@ -34,6 +35,11 @@ class AttentionBackend {
   /// Causal within each request. Enqueued on ctx.stream; scratch from ctx.scratch; never allocates
   /// or synchronises.
   virtual void forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) = 0;
+
+  /// kernels::qk_norm_rope_store(rope), then forward(rope.q, layer, out, ctx). A backend that can
+  /// does both at once, and need not write rope.q.
+  virtual void forward_with_rope(const kernels::RopeStoreArgs& rope, std::int64_t layer,
+                                 TensorView out, ForwardContext& ctx);
 
   /// Graphs: fixed addresses for the arguments of decode steps. Call order: init_capture_graph
   /// once; prepare_for_capture for each captured size, largest first; prepare_for_replay before

@@ -1,5 +1,7 @@
 #include "attention/fa_backend.h"
 
+#include <numeric>
+
 #include "attention/arguments.h"
 #include "attention/cuda/tiles.h"
 #include "attention/lengths.h"
@@ -63,8 +65,9 @@ std::unique_ptr<AttentionMetadata> FaBackend::prepare_metadata(const Batch& batc
 
   if (lengths.max_seqlen_q == 1) {
     metadata->queries = FaMetadata::Queries::kOneEach;
-    metadata->cu_seqlens_q = block->add_on_device({num_rows + 1});
-    fill_ascending(metadata->cu_seqlens_q, /*first=*/0, /*step=*/1, copy);
+    const auto cu_seqlens_q = block->add({num_rows + 1});
+    std::iota(cu_seqlens_q.host.begin(), cu_seqlens_q.host.end(), 0);
+    metadata->cu_seqlens_q = cu_seqlens_q.device;
   } else if (!lengths.any_cached) {
     metadata->queries = FaMetadata::Queries::kNoPrefix;
     metadata->cu_seqlens_q = metadata->cu_seqlens_k;
@@ -88,31 +91,52 @@ std::int64_t FaBackend::workspace_bytes(std::int64_t num_tokens, Stream& stream)
                                                   as_cpu(stream).num_threads());
 }
 
-void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
+kernels::PagedAttentionArgs FaBackend::arguments(TensorView q, std::int64_t layer, TensorView out,
+                                                 const ForwardContext& ctx) const {
   const auto& metadata = metadata_of<FaMetadata>(ctx.metadata, name());
   const KvView kv = ctx.kv.layer(layer);
   check(kv.page_size == shape_.page_size, "the KV pool has pages of ", kv.page_size,
         ", the backend of ", shape_.page_size);
+  return {.q = q,
+          .kv = kv,
+          .cu_seqlens_q = metadata.cu_seqlens_q,
+          .cache_seqlens = metadata.cache_seqlens,
+          .page_table = metadata.page_table,
+          .scale = shape_.scale,
+          .window_tokens = shape_.window_of(layer),
+          .softcap = shape_.softcap,
+          .max_seqlen_q = metadata.max_seqlen_q,
+          .max_seqlen_k = metadata.max_seqlen_k,
+          .out = out,
+          .num_decode = metadata.num_decode,
+          .prefill_tiles = shape_.window_of(layer) == 0 ? metadata.prefill_tiles : TensorView{}};
+}
+
+void FaBackend::forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) {
+  const kernels::PagedAttentionArgs args = arguments(q, layer, out, ctx);
   const ScratchScope scope(ctx.scratch);
   // Sized for the longest sequence there may be, so that a dry step of the largest batch plans for
   // all.
   const TensorView workspace =
       ctx.scratch.alloc({workspace_bytes(q.dim(0), ctx.stream)}, DType::kU8);
-  kernels::paged_attention(
-      {.q = q,
-       .kv = kv,
-       .cu_seqlens_q = metadata.cu_seqlens_q,
-       .cache_seqlens = metadata.cache_seqlens,
-       .page_table = metadata.page_table,
-       .scale = shape_.scale,
-       .window_tokens = shape_.window_of(layer),
-       .softcap = shape_.softcap,
-       .max_seqlen_q = metadata.max_seqlen_q,
-       .max_seqlen_k = metadata.max_seqlen_k,
-       .out = out,
-       .num_decode = metadata.num_decode,
-       .prefill_tiles = shape_.window_of(layer) == 0 ? metadata.prefill_tiles : TensorView{}},
-      workspace, ctx.stream);
+  kernels::paged_attention(args, workspace, ctx.stream);
+}
+
+void FaBackend::forward_with_rope(const kernels::RopeStoreArgs& rope, std::int64_t layer,
+                                  TensorView out, ForwardContext& ctx) {
+  if constexpr (cuda::kBuilt) {
+    if (!ctx.stream.device().is_cpu()) {
+      const kernels::PagedAttentionArgs args = arguments(rope.q, layer, out, ctx);
+      if (kernels::gpu::takes_rope(args, rope)) {
+        const ScratchScope scope(ctx.scratch);
+        const TensorView workspace =
+            ctx.scratch.alloc({workspace_bytes(out.dim(0), ctx.stream)}, DType::kU8);
+        kernels::gpu::paged_attention_with_rope(args, rope, workspace, ctx.stream);
+        return;
+      }
+    }
+  }
+  AttentionBackend::forward_with_rope(rope, layer, out, ctx);
 }
 
 void FaBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,

@@ -7,6 +7,7 @@
 
 #include "attention/argument_pool.h"
 #include "attention/backend.h"
+#include "kernels/attention.h"
 
 namespace minisgl {
 
@@ -44,6 +45,8 @@ class FaBackend final : public AttentionBackend {
   /// Returns FaMetadata.
   std::unique_ptr<AttentionMetadata> prepare_metadata(const Batch& batch, Stream& copy) override;
   void forward(TensorView q, std::int64_t layer, TensorView out, ForwardContext& ctx) override;
+  void forward_with_rope(const kernels::RopeStoreArgs& rope, std::int64_t layer, TensorView out,
+                         ForwardContext& ctx) override;
 
   bool supports_graphs() const override { return true; }
   void init_capture_graph(std::span<const std::int32_t> batch_sizes,
@@ -70,6 +73,8 @@ class FaBackend final : public AttentionBackend {
     Tensor page_table;     // [max_rows, ceil(max_seq_len_tokens / page_size)] i32
     std::map<std::int32_t, FaMetadata> metadata;  // by number of rows
   };
+  kernels::PagedAttentionArgs arguments(TensorView q, std::int64_t layer, TensorView out,
+                                        const ForwardContext& ctx) const;
   std::int64_t workspace_bytes(std::int64_t num_tokens, Stream& stream) const;
   const FaMetadata& captured_metadata(std::int32_t batch_size) const;
 

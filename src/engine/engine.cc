@@ -350,14 +350,15 @@ void Engine::forward(Batch& batch, Slot& slot) {
   const ScoredTokens* scored = sampler_->score(batch, batch.slot);
   stream_->submit([this, &batch, scored, arrays = slot.arrays] {
     // Decode rows come first, one token each: what was drawn for them is on the device only.
-    if (batch.num_decode > 0)
-      kernels::gather(last_tokens_, arrays.decode_rows,
-                      batch.inputs.input_ids.slice(0, batch.num_decode), *stream_);
+    const auto write_input_ids = [&](TensorView ids) {
+      if (batch.num_decode > 0) kernels::gather(last_tokens_, arrays.decode_rows, ids, *stream_);
+    };
     const ForwardScope scope(*context_, batch.inputs, *batch.attention);
     TensorView logits = logits_.view().slice(0, static_cast<std::int64_t>(batch.samples.size()));
     if (graphs_ != nullptr && graphs_->can_use(batch)) {
-      logits = graphs_->replay(batch);
+      logits = graphs_->replay(batch, write_input_ids);
     } else {
+      write_input_ids(batch.inputs.input_ids.slice(0, batch.num_decode));
       context_->scored = scored;
       model_->forward(*context_, logits);
       context_->scored = nullptr;

@@ -59,6 +59,13 @@ void GraphWriter::copy(std::string_view name, TensorView dst, TensorView src, St
                    static_cast<std::size_t>(src.dim(0)));
 }
 
+void GraphWriter::fill(std::string_view name, TensorView dst,
+                       const std::function<void(TensorView)>& write) {
+  if (name == left_out_) return;
+  if (checker_ != nullptr) checker_->written(name, dst);
+  write(dst);
+}
+
 std::unique_ptr<Graph> emulate_graph(GraphRecording recording) {
   return std::make_unique<EmulatedGraph>(recording.context, recording.inputs, recording.metadata,
                                          std::move(recording.forward));
@@ -174,7 +181,8 @@ void GraphRunner::pad_batch(Batch& batch) {
   batch.token_ids.resize(padded, 0);
 }
 
-TensorView GraphRunner::replay(const Batch& batch) {
+TensorView GraphRunner::replay(const Batch& batch,
+                               const std::function<void(TensorView)>& write_input_ids) {
   const auto num_rows = static_cast<std::int32_t>(batch.rows.size());
   const auto graph = graphs_.find(num_rows);
   check(can_use(batch) && graph != graphs_.end() &&
@@ -186,6 +194,8 @@ TensorView GraphRunner::replay(const Batch& batch) {
   if (checker_ != nullptr) checker_->poison(num_rows, stream);
   buffer_.copy_from(batch.inputs, num_rows, writer_, stream);
   context_.attention.prepare_for_replay(num_rows, *batch.attention, writer_, stream);
+  if (write_input_ids)
+    writer_.fill("input_ids", buffer_.input_ids.view().slice(0, batch.num_decode), write_input_ids);
   if (checker_ != nullptr) checker_->verify(num_rows, stream);
   observe(ReplayPoint::kRefreshed, batch);
   graph->second->replay(stream);

@@ -36,6 +36,8 @@ struct GraphStats {
 class GraphWriter final : public CaptureWriter {
  public:
   void copy(std::string_view name, TensorView dst, TensorView src, Stream& stream) override;
+  /// Enqueues `write`, which sets all of `dst`, a part of the buffer `name`.
+  void fill(std::string_view name, TensorView dst, const std::function<void(TensorView)>& write);
   /// Drops copies to `name` from now on; "" drops none.
   void leave_out(std::string name) { left_out_ = std::move(name); }
   /// Is told of every copy; may be null.
@@ -117,8 +119,11 @@ class GraphRunner {
 
   /// Copies the step's inputs and metadata into the fixed buffers and replays the graph of its
   /// size. The step must be current in the context (ForwardScope) and every row of a request
-  /// sampled. Returns logits [num_rows, vocab], valid until the next step.
-  TensorView replay(const Batch& batch);
+  /// sampled. `write_input_ids`, if any, enqueues what sets the rows' input ids [num_decode], which
+  /// only the device knows, after the copies. Returns logits [num_rows, vocab], valid until the
+  /// next step.
+  TensorView replay(const Batch& batch,
+                    const std::function<void(TensorView)>& write_input_ids = {});
 
   /// Everything that the graph of `num_rows` rows reads: the model's inputs, then the backend's.
   std::vector<CapturedBuffer> captured_buffers(std::int32_t num_rows) const;

@@ -47,7 +47,8 @@ void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream) {
 }
 
 void gelu_tanh_and_mul(TensorView gate_up, TensorView y, Stream& stream) {
-  check(stream.device().is_cpu(), "gelu is not supported on a GPU yet");
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::gelu_tanh_and_mul(gate_up, y, stream);
   run(&CpuKernels::gelu_tanh, gate_up, y, stream);
 }
 

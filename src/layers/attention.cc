@@ -67,26 +67,26 @@ void RopeAttention::norm_projections(TensorView qkv, ForwardContext& ctx) const 
   kernels::rms_norm(k, k_norm_, norm_eps_, k, ctx.stream);
 }
 
-void RopeAttention::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+void RopeAttention::forward(const Normed& x, const BranchOutput& output,
+                            ForwardContext& ctx) const {
   const ScratchScope scope(ctx.scratch);
-  const std::int64_t tokens = x.dim(0);
+  const std::int64_t tokens = x.num_tokens();
   const TensorView qkv = ctx.scratch.alloc({tokens, qkv_.out_size()}, ctx.activations);
   qkv_.forward(x, qkv, ctx);
   if (norms_projections_) norm_projections(qkv, ctx);
   const TensorView q = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
-  kernels::qk_norm_rope_store({.qkv = qkv,
-                               .positions = ctx.inputs->positions,
-                               .out_locs = ctx.inputs->out_locs,
-                               .rope_table = rope_table_,
-                               .q_norm = norms_projections_ ? TensorView() : q_norm_.view(),
-                               .k_norm = norms_projections_ ? TensorView() : k_norm_.view(),
-                               .norm_eps = norm_eps_,
-                               .q = q,
-                               .kv = ctx.kv.layer(layer_)},
-                              ctx.stream);
   const TensorView out = ctx.scratch.alloc({tokens, num_heads_, head_dim_}, ctx.activations);
-  ctx.attention.forward(q, layer_, out, ctx);
-  output_.forward(out.reshape({tokens, num_heads_ * head_dim_}), y, ctx);
+  ctx.attention.forward_with_rope({.qkv = qkv,
+                                   .positions = ctx.inputs->positions,
+                                   .out_locs = ctx.inputs->out_locs,
+                                   .rope_table = rope_table_,
+                                   .q_norm = norms_projections_ ? TensorView() : q_norm_.view(),
+                                   .k_norm = norms_projections_ ? TensorView() : k_norm_.view(),
+                                   .norm_eps = norm_eps_,
+                                   .q = q,
+                                   .kv = ctx.kv.layer(layer_)},
+                                  layer_, out, ctx);
+  output_.forward(out.reshape({tokens, num_heads_ * head_dim_}), output, ctx);
 }
 
 }  // namespace minisgl::layers

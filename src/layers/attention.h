@@ -20,9 +20,9 @@ class RopeAttention {
   RopeAttention(const Weights& w, const ModelConfig& config, TensorView rope_table,
                 std::int64_t layer);
 
-  /// x [num_tokens, hidden] -> y [num_tokens, hidden]; y may be x. Writes this layer's keys and
-  /// values of the new tokens.
-  void forward(TensorView x, TensorView y, ForwardContext& ctx) const;
+  /// x [num_tokens, hidden] -> output [num_tokens, hidden], whose memory may be x's. Writes this
+  /// layer's keys and values of the new tokens.
+  void forward(const Normed& x, const BranchOutput& output, ForwardContext& ctx) const;
 
  private:
   void norm_projections(TensorView qkv, ForwardContext& ctx) const;

@@ -35,8 +35,8 @@ class LmHead {
   LmHead& operator=(const LmHead&) = delete;
 
   /// x [num_rows, hidden] -> logits [num_rows, vocab] f32.
-  void forward(TensorView x, TensorView logits, ForwardContext& ctx) const {
-    multiply(x, {&weight_, 1}, {}, logits, ctx);
+  void forward(const Normed& x, TensorView logits, ForwardContext& ctx) const {
+    multiply(x, *weight_, logits, ctx);
   }
 
  private:

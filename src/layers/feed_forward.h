@@ -20,12 +20,15 @@ class FeedForward {
     }
   }
 
-  /// x [num_tokens, hidden] -> y [num_tokens, hidden]; y may be x.
-  void forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+  /// Whether forward() takes a norm with its input and adds to the residual stream.
+  bool fuses(const ForwardContext& ctx) const { return !sparse_ && fuses_products(ctx); }
+
+  /// x [num_tokens, hidden] -> output [num_tokens, hidden], whose memory may be x's.
+  void forward(const Normed& x, const BranchOutput& output, ForwardContext& ctx) const {
     if (sparse_) {
-      sparse_->forward(x, y, ctx);
+      sparse_->forward(x.x, output.y, ctx);
     } else {
-      dense_->forward(x, y, ctx);
+      dense_->forward(x, output, ctx);
     }
   }
 

@@ -5,6 +5,34 @@
 #include "kernels/cuda/ops.h"
 
 namespace minisgl::layers {
+namespace {
+
+void multiply_fused(const Normed& x, const kernels::PackedMatrix& weight, TensorView bias,
+                    kernels::gpu::Into into, TensorView y, ForwardContext& ctx) {
+  if constexpr (cuda::kBuilt) {
+    const kernels::gpu::FusedLinear args{
+        .x = x.x,
+        .norm = x.norm != nullptr ? x.norm->weight() : TensorView{},
+        .eps = x.norm != nullptr ? x.norm->eps() : 0,
+        .x_rows = x.rows,
+        .weight = &weight,
+        .bias = bias,
+        .into = into,
+        .y = y};
+    const ScratchScope scope(ctx.scratch);
+    const TensorView workspace =
+        ctx.scratch.alloc({kernels::gpu::fused_linear_workspace_bytes(args)}, DType::kU8);
+    kernels::gpu::fused_linear(args, workspace, ctx.stream);
+  } else {
+    check(false, "products of this device do not fuse");
+  }
+}
+
+}  // namespace
+
+bool fuses_products(const ForwardContext& ctx) {
+  return cuda::kBuilt && !ctx.stream.device().is_cpu() && ctx.activations == DType::kBF16;
+}
 
 void multiply(TensorView x, std::span<const kernels::PackedMatrix* const> weights, TensorView bias,
               TensorView y, ForwardContext& ctx) {
@@ -15,6 +43,16 @@ void multiply(TensorView x, std::span<const kernels::PackedMatrix* const> weight
   const ScratchScope scope(ctx.scratch);
   const TensorView workspace = ctx.scratch.alloc(x.shape, DType::kF32);
   kernels::linear_bf16(x, weights, bias, y, workspace, ctx.stream);
+}
+
+void multiply(const Normed& x, const kernels::PackedMatrix& weight, TensorView y,
+              ForwardContext& ctx) {
+  if (x.norm != nullptr) {
+    multiply_fused(x, weight, {}, kernels::gpu::Into::kStore, y, ctx);
+    return;
+  }
+  const kernels::PackedMatrix* const matrix = &weight;
+  multiply(x.x, {&matrix, 1}, {}, y, ctx);
 }
 
 MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
@@ -45,16 +83,32 @@ MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
   bias_ = w.to_device(std::move(bias_));
 }
 
-void MergedColumnLinear::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
-  multiply(x, pointers_, bias_, y, ctx);
+void MergedColumnLinear::forward(const Normed& x, TensorView y, ForwardContext& ctx) const {
+  if (x.norm == nullptr) {
+    multiply(x.x, pointers_, bias_, y, ctx);
+  } else {
+    multiply_fused(x, parts_.front(), bias_, kernels::gpu::Into::kStore, y, ctx);
+  }
+}
+
+void MergedColumnLinear::forward_gated(const Normed& x, Activation activation, TensorView y,
+                                       ForwardContext& ctx) const {
+  multiply_fused(
+      x, parts_.front(), bias_,
+      activation == Activation::kSilu ? kernels::gpu::Into::kSilu : kernels::gpu::Into::kGelu, y,
+      ctx);
 }
 
 RowLinear::RowLinear(const Weights& w, std::int64_t out, std::int64_t in)
     : weight_(w.matrix("weight", out, in, Split::kIn)) {}
 
-void RowLinear::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+void RowLinear::forward(TensorView x, const BranchOutput& output, ForwardContext& ctx) const {
+  if (output.is_added) {
+    multiply_fused(x, weight_, {}, kernels::gpu::Into::kAdd, output.y, ctx);
+    return;
+  }
   const kernels::PackedMatrix* const weight = &weight_;
-  multiply(x, {&weight, 1}, {}, y, ctx);
+  multiply(x, {&weight, 1}, {}, output.y, ctx);
 }
 
 }  // namespace minisgl::layers

@@ -20,18 +20,22 @@ GatedMlp::GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermedi
       down_(w.scope("down_proj"), hidden, intermediate),
       activation_(activation) {}
 
-void GatedMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
+void GatedMlp::forward(const Normed& x, const BranchOutput& output, ForwardContext& ctx) const {
   const ScratchScope scope(ctx.scratch);
-  const std::int64_t tokens = x.dim(0);
-  const TensorView gate_up = ctx.scratch.alloc({tokens, gate_up_.out_size()}, ctx.activations);
-  gate_up_.forward(x, gate_up, ctx);
+  const std::int64_t tokens = x.num_tokens();
   const TensorView activated =
       ctx.scratch.alloc({tokens, gate_up_.out_size() / 2}, ctx.activations);
-  switch (activation_) {
-    case Activation::kSilu: kernels::silu_and_mul(gate_up, activated, ctx.stream); break;
-    case Activation::kGeluTanh: kernels::gelu_tanh_and_mul(gate_up, activated, ctx.stream); break;
+  if (fuses_products(ctx)) {
+    gate_up_.forward_gated(x, activation_, activated, ctx);
+  } else {
+    const TensorView gate_up = ctx.scratch.alloc({tokens, gate_up_.out_size()}, ctx.activations);
+    gate_up_.forward(x, gate_up, ctx);
+    switch (activation_) {
+      case Activation::kSilu: kernels::silu_and_mul(gate_up, activated, ctx.stream); break;
+      case Activation::kGeluTanh: kernels::gelu_tanh_and_mul(gate_up, activated, ctx.stream); break;
+    }
   }
-  down_.forward(activated, y, ctx);
+  down_.forward(activated, output, ctx);
 }
 
 }  // namespace minisgl::layers

@@ -16,8 +16,8 @@ class GatedMlp {
   GatedMlp(const Weights& w, std::int64_t hidden, std::int64_t intermediate,
            Activation activation = Activation::kSilu);
 
-  /// x [num_tokens, hidden] -> y [num_tokens, hidden]; y may be x.
-  void forward(TensorView x, TensorView y, ForwardContext& ctx) const;
+  /// x [num_tokens, hidden] -> output [num_tokens, hidden], whose memory may be x's.
+  void forward(const Normed& x, const BranchOutput& output, ForwardContext& ctx) const;
 
  private:
   MergedColumnLinear gate_up_;

@@ -32,6 +32,9 @@ class RmsNorm {
   void forward(TensorView x, TensorView y, ForwardContext& ctx) const {
     kernels::rms_norm(x, weight_, eps_, y, ctx.stream);
   }
+  TensorView weight() const { return weight_; }
+  float eps() const { return eps_; }
+
   /// residual += x_scale * x, then x = norm(residual).
   void add_then_norm(TensorView x, TensorView residual, ForwardContext& ctx,
                      double x_scale = 1) const {

@@ -42,6 +42,14 @@ std::optional<layers::RmsNorm> optional_norm(const layers::Weights& w, const Mod
   return layers::RmsNorm(w.scope(name), c.hidden_size, c.rms_norm_eps, {.offset = c.norm_offset});
 }
 
+/// What flows through the layers.
+struct Hidden {
+  TensorView x;         ///< [num_tokens, hidden] activations
+  TensorView residual;  ///< [num_tokens, hidden] f32: the residual stream
+  /// What x holds is still to be added to residual.
+  bool is_pending = false;
+};
+
 class DecoderLayer {
  public:
   DecoderLayer(const layers::Weights& w, const ModelConfig& c, TensorView rope_table,
@@ -52,42 +60,48 @@ class DecoderLayer {
         before_mlp_(optional_norm(w, c, norm_names(c.norms).before_mlp)),
         mlp_(w.scope("mlp"), c, i),
         after_mlp_(optional_norm(w, c, norm_names(c.norms).after_mlp)),
-        residual_scale_(c.residual_scale) {}
+        residual_scale_(c.residual_scale),
+        is_whole_(w.shard().world == 1) {}
 
-  /// x [num_tokens, hidden] is what the layer before added, not yet part of `residual`; replaced
-  /// by what this layer's MLP adds.
-  void forward(TensorView x, TensorView residual, ForwardContext& ctx) const {
-    add(before_attention_, x, residual, ctx);
-    after_first_norm(x, residual, ctx);
-  }
-
-  /// The first layer: all that came before is in `residual`, and x is only written.
-  void forward_first(TensorView x, TensorView residual, ForwardContext& ctx) const {
-    if (before_attention_) {
-      before_attention_->forward(residual, x, ctx);
-    } else {
-      ctx.stream.copy(x.data, residual.data, static_cast<std::size_t>(x.bytes()));
-    }
-    after_first_norm(x, residual, ctx);
+  void forward(Hidden& h, ForwardContext& ctx) const {
+    const bool fuses = layers::fuses_products(ctx);
+    const layers::Normed attention_input = input(before_attention_, h, fuses, ctx);
+    attention_.forward(attention_input, output(after_attention_, h, fuses), ctx);
+    if (after_attention_) after_attention_->forward(h.x, h.x, ctx);
+    const bool mlp_fuses = mlp_.fuses(ctx);
+    const layers::Normed mlp_input = input(before_mlp_, h, mlp_fuses, ctx);
+    mlp_.forward(mlp_input, output(after_mlp_, h, mlp_fuses), ctx);
+    if (after_mlp_) after_mlp_->forward(h.x, h.x, ctx);
   }
 
  private:
-  /// residual += residual_scale * x, then x = norm(residual), or residual itself without a norm.
-  void add(const std::optional<layers::RmsNorm>& norm, TensorView x, TensorView residual,
-           ForwardContext& ctx) const {
-    if (norm) {
-      norm->add_then_norm(x, residual, ctx, residual_scale_);
+  /// norm(residual), or residual itself without a norm; what is pending is added first. Where the
+  /// branch `fuses`, it may be left to it to apply the norm.
+  layers::Normed input(const std::optional<layers::RmsNorm>& norm, Hidden& h, bool fuses,
+                       ForwardContext& ctx) const {
+    if (!h.is_pending) {
+      if (norm && fuses) return {h.residual, *norm};
+      if (norm) {
+        norm->forward(h.residual, h.x, ctx);
+      } else {
+        ctx.stream.copy(h.x.data, h.residual.data, static_cast<std::size_t>(h.x.bytes()));
+      }
+    } else if (norm) {
+      norm->add_then_norm(h.x, h.residual, ctx, residual_scale_);
     } else {
-      kernels::add_and_copy(x, residual, static_cast<float>(residual_scale_), ctx.stream);
+      kernels::add_and_copy(h.x, h.residual, static_cast<float>(residual_scale_), ctx.stream);
     }
+    h.is_pending = false;
+    return h.x;
   }
 
-  void after_first_norm(TensorView x, TensorView residual, ForwardContext& ctx) const {
-    attention_.forward(x, x, ctx);
-    if (after_attention_) after_attention_->forward(x, x, ctx);
-    add(before_mlp_, x, residual, ctx);
-    mlp_.forward(x, x, ctx);
-    if (after_mlp_) after_mlp_->forward(x, x, ctx);
+  /// Straight into the residual stream where the branch `fuses` and nothing lies between, not even
+  /// a sum over ranks.
+  layers::BranchOutput output(const std::optional<layers::RmsNorm>& norm, Hidden& h,
+                              bool fuses) const {
+    if (fuses && !norm && residual_scale_ == 1 && is_whole_) return {h.residual, /*is_added=*/true};
+    h.is_pending = true;
+    return {h.x};
   }
 
   std::optional<layers::RmsNorm> before_attention_;
@@ -97,6 +111,7 @@ class DecoderLayer {
   layers::FeedForward mlp_;
   std::optional<layers::RmsNorm> after_mlp_;
   double residual_scale_;
+  bool is_whole_;
 };
 
 /// Empty when no layer has this rope.
@@ -133,15 +148,14 @@ class DenseDecoder final : public Model {
     const ScratchScope scope(ctx.scratch);
     const std::int64_t tokens = ctx.inputs->input_ids.dim(0);
     const Shape hidden{tokens, config_.hidden_size};
-    const TensorView x = ctx.scratch.alloc(hidden, ctx.activations);
-    const TensorView residual = ctx.scratch.alloc(hidden, DType::kF32);
-    embed_.forward(ctx.inputs->input_ids, residual, ctx);
+    Hidden h{.x = ctx.scratch.alloc(hidden, ctx.activations),
+             .residual = ctx.scratch.alloc(hidden, DType::kF32)};
+    embed_.forward(ctx.inputs->input_ids, h.residual, ctx);
     if (config_.embedding_scale != 1)
-      kernels::scale(residual, static_cast<float>(config_.embedding_scale), ctx.stream);
-    layers_.front().forward_first(x, residual, ctx);
-    for (std::size_t i = 1; i < layers_.size(); ++i) layers_[i].forward(x, residual, ctx);
-    if (ctx.scored != nullptr) score(x, residual, *ctx.scored, ctx);
-    head_of(x, residual, ctx.inputs->logit_rows, logits, ctx);
+      kernels::scale(h.residual, static_cast<float>(config_.embedding_scale), ctx.stream);
+    for (const DecoderLayer& layer : layers_) layer.forward(h, ctx);
+    if (ctx.scored != nullptr) score(h, *ctx.scored, ctx);
+    head_of(h, ctx.inputs->logit_rows, logits, ctx);
   }
 
  private:
@@ -150,30 +164,33 @@ class DenseDecoder final : public Model {
     return kind == LayerRope::kLocal ? local_rope_.view() : main_rope_.view();
   }
 
-  void score(TensorView x, TensorView residual, const ScoredTokens& scored,
-             ForwardContext& ctx) const {
+  void score(const Hidden& h, const ScoredTokens& scored, ForwardContext& ctx) const {
     const std::int64_t count = scored.rows.dim(0);
     const std::int64_t slice = scored.logits.dim(0);
     for (std::int64_t begin = 0; begin < count; begin += slice) {
       const ScratchScope scope(ctx.scratch);
       const std::int64_t n = std::min(slice, count - begin);
       const TensorView logits = scored.logits.slice(0, n);
-      head_of(x, residual, scored.rows.slice(begin, begin + n), logits, ctx);
+      head_of(h, scored.rows.slice(begin, begin + n), logits, ctx);
       scored.take(begin, logits);
     }
   }
 
   /// Only the tokens whose logits are wanted, `tokens`, go through the last norm and the head.
-  void head_of(TensorView x, TensorView residual, TensorView tokens, TensorView logits,
-               ForwardContext& ctx) const {
+  void head_of(const Hidden& h, TensorView tokens, TensorView logits, ForwardContext& ctx) const {
     const std::int64_t rows = tokens.dim(0);
     if (rows == 0) return;
-    const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, ctx.activations);
-    const TensorView last_residual = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
-    kernels::gather_rows(x, tokens, last_x, ctx.stream);
-    kernels::gather_rows(residual, tokens, last_residual, ctx.stream);
-    norm_.add_then_norm(last_x, last_residual, ctx, config_.residual_scale);
-    head_->forward(last_x, logits, ctx);
+    if (h.is_pending) {
+      const TensorView last_x = ctx.scratch.alloc({rows, config_.hidden_size}, ctx.activations);
+      const TensorView last_residual = ctx.scratch.alloc({rows, config_.hidden_size}, DType::kF32);
+      kernels::gather_rows(h.x, tokens, last_x, ctx.stream);
+      kernels::gather_rows(h.residual, tokens, last_residual, ctx.stream);
+      norm_.add_then_norm(last_x, last_residual, ctx, config_.residual_scale);
+      head_->forward(last_x, logits, ctx);
+    } else {
+      // Only products that fuse leave nothing pending.
+      head_->forward({h.residual, norm_, tokens}, logits, ctx);
+    }
     if (config_.logit_softcap > 0)
       kernels::softcap(logits, static_cast<float>(config_.logit_softcap), ctx.stream);
   }

@@ -202,6 +202,40 @@ void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Strea
   }
 }
 
+bool takes_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope) {
+  constexpr std::int64_t kMostRows =
+      16;  // for more, each head is rotated once and not in every block
+  const std::int64_t group = args.out.dim(1) / args.kv.num_heads;
+  return args.max_seqlen_q == 1 && args.out.dim(0) <= kMostRows && group <= 16 &&
+         args.out.dtype == DType::kBF16 && args.kv.dtype == DType::kBF16 &&
+         (args.kv.head_dim == 64 || args.kv.head_dim == 128) && !rope.rope_table.empty() &&
+         rope.rope_table.dim(1) == args.kv.head_dim;
+}
+
+void paged_attention_with_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope,
+                               TensorView workspace, Stream& stream) {
+  check(takes_rope(args, rope), "attention of such a step does not rotate its queries itself");
+  const std::int64_t heads = args.out.dim(1);
+  const std::int64_t head_dim = args.kv.head_dim;
+  check_tensor(rope.qkv, {args.out.dim(0), (heads + 2 * args.kv.num_heads) * head_dim},
+               DType::kBF16, "qkv");
+  check_vectors(rope.qkv, "qkv");
+  check_tensor(rope.rope_table, {-1, head_dim}, DType::kF32, "rope_table");
+  check_tensor(rope.positions, {args.out.dim(0)}, DType::kI32, "positions");
+  check_tensor(rope.out_locs, {args.out.dim(0)}, DType::kI32, "out_locs");
+  for (const TensorView& norm : {rope.q_norm, rope.k_norm})
+    if (!norm.empty()) check_tensor(norm, {head_dim}, DType::kF32, "q_norm or k_norm");
+  PagedAttentionArgs with_q = args;
+  with_q.q = TensorView(rope.qkv.data, args.out.shape, DType::kBF16, args.out.device);
+  with_q.q.strides[0] = rope.qkv.stride(0);
+  const AttentionArgs job = attention_args(with_q);
+  const std::int64_t needed =
+      paged_attention_workspace_bytes(static_cast<std::int32_t>(heads), job.kv_heads, job.head_dim);
+  check(workspace.numel() >= needed, "workspace has ", workspace.numel(), " bytes, needs ", needed);
+  if (stream.dry() || args.out.dim(0) == 0) return;
+  run_decode_with_rope(job, rope, args.max_seqlen_k, workspace, as_cuda(stream));
+}
+
 void ragged_prefill(const RaggedArgs& args, TensorView tiles, TensorView cache_seqlens,
                     Stream& stream) {
   const std::int64_t seqs = cache_seqlens.dim(0);

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/attention.h"
+#include "kernels/rope.h"
 
 namespace minisgl::kernels::gpu {
 
@@ -19,6 +20,13 @@ namespace minisgl::kernels::gpu {
 /// Keys that a query does not see are not added, but must be finite.
 /// Timing   enqueued; temporary memory from `workspace` (paged_attention_workspace_bytes).
 void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Stream& stream);
+
+/// qk_norm_rope_store() and then paged_attention() in one kernel, with the same results: for few
+/// rows with one query each, where a kernel more costs more than what it does. `args`.q is not
+/// read. Whether it takes such arguments: takes_rope().
+void paged_attention_with_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope,
+                               TensorView workspace, Stream& stream);
+bool takes_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope);
 
 /// For any step.
 std::int64_t paged_attention_workspace_bytes(std::int32_t q_heads, std::int32_t kv_heads,

@@ -6,6 +6,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/rope.h"
 
 namespace minisgl::kernels::gpu {
 
@@ -37,6 +38,9 @@ AttentionArgs attention_args(const PagedAttentionArgs& args);
 /// 16.
 void run_decode(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
                 cuda::CudaStream& stream);
+/// The same after norms, rotation and store of `rope`, whose qkv `job`.q is the first part of.
+void run_decode_with_rope(const AttentionArgs& job, const RopeStoreArgs& rope,
+                          std::int64_t max_keys, TensorView workspace, cuda::CudaStream& stream);
 /// Bytes of workspace, whatever the number of sequences.
 std::int64_t decode_workspace_bytes(std::int32_t kv_heads, std::int32_t group,
                                     std::int32_t head_dim);

@@ -13,6 +13,7 @@
 
 #include "base/math.h"
 #include "kernels/cuda/attention_args.cuh"
+#include "kernels/cuda/attention_rope.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -250,20 +251,28 @@ __device__ void finish_sequence(const AttentionArgs& args, const Exchange<kDim>&
 
 /// Shared memory: kStages tiles, then the warps' parts.
 template <int kDim>
-constexpr int decode_shared_bytes(int group) {
+__host__ __device__ constexpr int parts_end(int group) {
   // merge_parts() uses the parts' memory as well.
   constexpr int kMerged = kThreads * static_cast<int>(sizeof(Merged));
   const int parts = kWarps * group * kDim * 4;
   return shared_bytes<kDim>() + (parts > kMerged ? parts : kMerged);
 }
 
+template <int kDim, bool kRope>
+constexpr int decode_shared_bytes(int group) {
+  return parts_end<kDim>(group) + (kRope ? static_cast<int>(sizeof(NewRows<kDim>)) : 0);
+}
+
 /// Grid: (at least as many blocks as have a piece of the line, KV heads). `early`: keys other than
 /// the last were there before the kernels that run now began.
-template <int kDim>
+template <int kDim, bool kRope>
 __global__ void __launch_bounds__(kThreads, 3)
-    decode_kernel(AttentionArgs args, Exchange<kDim> exchange, int whole, bool early) {
+    decode_kernel(const __grid_constant__ AttentionArgs args, Exchange<kDim> exchange, int whole,
+                  bool early, const __grid_constant__ RopeInputs rope) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float maxima[kWarps][16], sums[kWarps][16];
+  // Behind the warps' parts.
+  auto& new_rows = *reinterpret_cast<NewRows<kDim>*>(shared + parts_end<kDim>(args.group));
   let_next_start();
   if (!early) await_inputs();
   const Piece piece = piece_of_line(args, whole);
@@ -274,16 +283,20 @@ __global__ void __launch_bounds__(kThreads, 3)
                               sums};
   const TileLoader<kDim> loader(args, shared);
   const auto kv_head = static_cast<int>(blockIdx.y);
+  // The last key may not be in the pool yet; zeros are loaded in its place.
   const auto source = [kv_head](const Span& span) {
-    return KeySource{span.seq, kv_head, span.end_key};
+    return KeySource{span.seq, kv_head, kRope ? span.end_key - 1 : span.end_key};
   };
 
+  // As a graph's other inputs these are there before its first kernel begins.
+  RopeInputs::Place place{};
+  if constexpr (kRope) place = rope.place_of(piece.first.seq);
   Span coming = piece.first;  // of the tile that is loaded next
-  const int known = early ? coming.end_key - 1 : INT_MAX;
+  const int known = early && !kRope ? coming.end_key - 1 : INT_MAX;
   loader.load(source(coming), coming.tile_at(piece.begin), 0, {0, known});
   if (early) {
     await_inputs();
-    if ((coming.tile_at(piece.begin) + 1) * kTile > known)
+    if (!kRope && (coming.tile_at(piece.begin) + 1) * kTile > known)
       loader.load(source(coming), coming.tile_at(piece.begin), 0, {known, INT_MAX});
   }
   TileLoader<kDim>::commit();
@@ -291,14 +304,21 @@ __global__ void __launch_bounds__(kThreads, 3)
   Span span = piece.first;
   int at = piece.begin;
   while (at < piece.end) {
+    const int end = min(span.end, piece.end);
+    const bool has_last = kRope && end == span.end;
+    if constexpr (kRope) {
+      prepare_rows<kDim>(args, rope, place, span.seq, has_last, new_rows);
+      __syncthreads();
+    }
     const auto* q = static_cast<const Bf16*>(args.q) + span.seq * args.q_stride;
     const auto row_of = [&](int row) {
-      return row < args.group ? q + (kv_head * args.group + row) * args.q_head_stride : nullptr;
+      if (row >= args.group) return static_cast<const Bf16*>(nullptr);
+      return kRope ? reinterpret_cast<const Bf16*>(new_rows.queries[row])
+                   : q + (kv_head * args.group + row) * args.q_head_stride;
     };
     WarpRows<kDim, 16> rows;
     rows.load_queries(row_of(lane / 4), row_of(lane / 4 + 8), lane);
     const Visible visible{span.first_key, span.end_key};
-    const int end = min(span.end, piece.end);
     for (; at < end; ++at) {
       if (at + 1 < piece.end) {
         if (at + 1 == coming.end) coming = span_of(args, coming.seq + 1, coming.end);
@@ -309,6 +329,16 @@ __global__ void __launch_bounds__(kThreads, 3)
         TileLoader<kDim>::template await<0>();
       }
       __syncthreads();
+      if (has_last && at + 1 == end) {
+        constexpr int kUnits = kDim / 8;
+        const TileMemory<kDim> tile = loader.place(at - piece.begin);
+        const auto i = static_cast<int>(threadIdx.x);
+        const int last = (span.end_key - 1) % kTile;
+        if (i < kUnits) tile.k[swizzled<kDim>(last, i)] = new_rows.key[i];
+        if (i >= kUnits && i < 2 * kUnits)
+          tile.v[swizzled<kDim>(last, i - kUnits)] = new_rows.value[i - kUnits];
+        __syncthreads();
+      }
       rows.add(loader.place(at - piece.begin), 16 * warp, span.tile_at(at) * kTile + 16 * warp,
                visible, visible, args, lane);
       __syncthreads();
@@ -318,6 +348,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     finish_sequence<kDim>(args, exchange, piece, span, parts);
     if (at < piece.end) {
       span = span_of(args, span.seq + 1, span.end);
+      if constexpr (kRope) place = rope.place_of(span.seq);
       __syncthreads();  // the parts have been read
     }
   }
@@ -332,19 +363,19 @@ class DecodeState {
   int* tickets() const { return reinterpret_cast<int*>(tickets_.data()); }
 
   /// Blocks of this kernel that run at once.
-  template <int kDim>
+  template <int kDim, bool kRope>
   int blocks(int group, const cuda::CudaStream& stream) {
-    int& known = blocks_[kDim == 64 ? 0 : 1][group];
+    int& known = blocks_[kDim == 64 ? 0 : 1][kRope ? 1 : 0][group];
     if (known == 0) {
-      const int shared = decode_shared_bytes<kDim>(group);
-      cuda::check_cuda(
-          cudaFuncSetAttribute(decode_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               decode_shared_bytes<kDim>(16)),
-          "asking for ", shared, " bytes of shared memory");
+      const auto kernel = decode_kernel<kDim, kRope>;
+      const int shared = decode_shared_bytes<kDim, kRope>(group);
+      cuda::check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            decode_shared_bytes<kDim, kRope>(16)),
+                       "asking for ", shared, " bytes of shared memory");
       int each = 0;
-      cuda::check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, decode_kernel<kDim>,
-                                                                     kThreads, shared),
-                       "asking how many blocks run at once");
+      cuda::check_cuda(
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kThreads, shared),
+          "asking how many blocks run at once");
       known = std::clamp(each * stream.num_multiprocessors(), 1, kMaxBlocks);
     }
     return known;
@@ -352,27 +383,27 @@ class DecodeState {
 
  private:
   Buffer tickets_;
-  int blocks_[2][17] = {};
+  int blocks_[2][2][17] = {};
 };
 
-template <int kDim>
-void run(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
-         cuda::CudaStream& stream) {
+template <int kDim, bool kRope>
+void run(const AttentionArgs& job, const RopeInputs& rope, std::int64_t max_keys,
+         TensorView workspace, cuda::CudaStream& stream) {
   const std::int64_t pairs = std::int64_t{job.num_seqs} * job.kv_heads;
   check(pairs <= DecodeState::kCount, "attention to ", job.num_seqs,
         " sequences is too much at once");
   auto& state = stream.state<DecodeState>();
-  const int whole = std::max(1, state.blocks<kDim>(job.group, stream) / job.kv_heads);
+  const int whole = std::max(1, state.blocks<kDim, kRope>(job.group, stream) / job.kv_heads);
   // How the line is cut does not depend on the number of blocks that are launched, so a graph,
   // whose max_keys is the largest there may be, gives the bits of an eager step.
   const std::int64_t tiles = job.num_seqs * (ceil_div<std::int64_t>(max_keys, kTile) + 1);
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(whole, tiles));
   const Exchange<kDim> exchange{reinterpret_cast<Partial<kDim>*>(workspace.data), state.tickets(),
                                 job.group};
-  launch("paged_attention (decode)", decode_kernel<kDim>,
+  launch("paged_attention (decode)", decode_kernel<kDim, kRope>,
          {dim3(blocks, static_cast<unsigned>(job.kv_heads)), kThreads,
-          static_cast<std::size_t>(decode_shared_bytes<kDim>(job.group))},
-         stream.handle(), job, exchange, whole, stream.capturing());
+          static_cast<std::size_t>(decode_shared_bytes<kDim, kRope>(job.group))},
+         stream.handle(), job, exchange, whole, stream.capturing(), rope);
 }
 
 }  // namespace
@@ -385,9 +416,35 @@ std::int64_t decode_workspace_bytes(std::int32_t kv_heads, std::int32_t group,
 void run_decode(const AttentionArgs& job, std::int64_t max_keys, TensorView workspace,
                 cuda::CudaStream& stream) {
   if (job.head_dim == 64) {
-    run<64>(job, max_keys, workspace, stream);
+    run<64, false>(job, {}, max_keys, workspace, stream);
   } else {
-    run<128>(job, max_keys, workspace, stream);
+    run<128, false>(job, {}, max_keys, workspace, stream);
+  }
+}
+
+void run_decode_with_rope(const AttentionArgs& job, const RopeStoreArgs& rope,
+                          std::int64_t max_keys, TensorView workspace, cuda::CudaStream& stream) {
+  const std::int64_t head_dim = job.head_dim;
+  auto* const keys = reinterpret_cast<const Bf16*>(rope.qkv.data) +
+                     std::int64_t{job.kv_heads} * job.group * head_dim;
+  const auto norm = [](const TensorView& weight) {
+    return weight.empty() ? nullptr : weight.as<float>();
+  };
+  const RopeInputs inputs{.keys = keys,
+                          .values = keys + job.kv_heads * head_dim,
+                          .table = rope.rope_table.as<float>(),
+                          .q_norm = norm(rope.q_norm),
+                          .k_norm = norm(rope.k_norm),
+                          .positions = rope.positions.as<std::int32_t>(),
+                          .out_locs = rope.out_locs.as<std::int32_t>(),
+                          .pool_keys = reinterpret_cast<Bf16*>(rope.kv.k),
+                          .pool_values = reinterpret_cast<Bf16*>(rope.kv.v),
+                          .table_stride = rope.rope_table.stride(0),
+                          .eps = rope.norm_eps};
+  if (head_dim == 64) {
+    run<64, true>(job, inputs, max_keys, workspace, stream);
+  } else {
+    run<128, true>(job, inputs, max_keys, workspace, stream);
   }
 }
 

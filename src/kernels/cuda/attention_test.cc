@@ -14,6 +14,7 @@
 #include "base/math.h"
 #include "kernels/cuda/flashinfer/xqa.h"
 #include "kernels/ref/reference.h"
+#include "kernels/rope.h"
 #include "tensor/half.h"
 #include "testing/gpu.h"
 #include "testing/random.h"
@@ -402,6 +403,80 @@ TEST_F(GpuAttentionTest, ManySequencesAndLongOnesAreSharedOut) {
     expect_near(first.fast, first.plain, 0.012);
     const Results second = attend(p);  // the tickets are as they were
     expect_near(second.fast, first.fast, 0);
+  }
+}
+
+TEST_F(GpuAttentionTest, DecodeRowsThatRotateTheirQueriesGiveWhatTheTwoStepsGive) {
+  Random random(9);
+  for (int round = 0; round < 300; ++round) {
+    Case c = random_case(random, round % 10 == 0 ? 5000 : 400, 16);
+    for (Sequence& s : c.sequences) s.queries = 1;
+    const Problem p(c, random);
+    const auto rows = static_cast<std::int64_t>(c.sequences.size());
+    const std::int64_t head_dim = c.head_dim;
+    const Tensor qkv = copy_to(
+        random_bf16({rows, (c.q_heads + 2 * c.kv_heads) * head_dim}, random, 3), kGpu, *stream_);
+    Tensor positions({rows}, DType::kI32), slots({rows}, DType::kI32);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int32_t last = c.sequences[static_cast<std::size_t>(i)].keys - 1;
+      const std::int32_t page =
+          p.page_table.view()
+              .as<std::int32_t>()[i * p.page_table.view().dim(1) + last / c.page_size];
+      positions.view().as<std::int32_t>()[i] = last;
+      slots.view().as<std::int32_t>()[i] = page * c.page_size + last % c.page_size;
+    }
+    std::vector<float> frequencies;
+    for (std::int64_t i = 0; i < head_dim / 2; ++i)
+      frequencies.push_back(
+          std::pow(1e4F, -2.0F * static_cast<float>(i) / static_cast<float>(head_dim)));
+    const Tensor table = copy_to(make_rope_table(frequencies, p.max_k), kGpu, *stream_);
+    Tensor norm({head_dim}, DType::kF32);
+    for (std::int64_t i = 0; i < head_dim; ++i) norm.view().as<float>()[i] = random.uniform() + 1;
+    const Tensor gpu_norm = copy_to(norm, kGpu, *stream_);
+    const TensorView weight = random.below(2) == 0 ? gpu_norm.view() : TensorView();
+    const Tensor gpu_positions = copy_to(positions, kGpu, *stream_),
+                 gpu_slots = copy_to(slots, kGpu, *stream_),
+                 offsets = copy_to(p.cu_seqlens_q, kGpu, *stream_),
+                 lengths = copy_to(p.cache_seqlens, kGpu, *stream_),
+                 pages = copy_to(p.page_table, kGpu, *stream_);
+    const Tensor workspace(
+        {gpu::paged_attention_workspace_bytes(c.q_heads, c.kv_heads, c.head_dim)}, DType::kU8,
+        {.device = kGpu});
+    struct Result {
+      Tensor out, k, v;
+    };
+    const auto attend = [&](bool at_once) {
+      const Shape shape{rows, c.q_heads, head_dim};
+      Result r{poisoned(shape), copy_to(p.k, kGpu, *stream_), copy_to(p.v, kGpu, *stream_)};
+      const Tensor q = poisoned(shape);
+      const PagedAttentionArgs args = p.args(q, r.k, r.v, r.out, offsets, lengths, pages);
+      const RopeStoreArgs rope{.qkv = qkv,
+                               .positions = gpu_positions,
+                               .out_locs = gpu_slots,
+                               .rope_table = table,
+                               .q_norm = weight,
+                               .k_norm = weight,
+                               .norm_eps = 1e-6F,
+                               .q = q,
+                               .kv = args.kv};
+      if (at_once) {
+        EXPECT_TRUE(gpu::takes_rope(args, rope));
+        gpu::paged_attention_with_rope(args, rope, workspace, *stream_);
+      } else {
+        qk_norm_rope_store(rope, *stream_);
+        paged_attention(args, workspace, *stream_);
+      }
+      return Result{copy_to(r.out, kCpu, *stream_), copy_to(r.k, kCpu, *stream_),
+                    copy_to(r.v, kCpu, *stream_)};
+    };
+    const Result apart = attend(false);
+    const Result at_once = attend(true);
+    expect_near(widened(at_once.out), widened(apart.out), 0.02);
+    const auto same = [](const Tensor& a, const Tensor& b) {
+      return std::equal(a.view().data, a.view().data + a.view().bytes(), b.view().data);
+    };
+    EXPECT_TRUE(same(at_once.k, apart.k) && same(at_once.v, apart.v)) << c.describe();
+    if (HasFailure()) FAIL() << "round " << round << ": " << c.describe();
   }
 }
 

@@ -48,6 +48,7 @@ std::optional<CublasLt> open_library() {
   find(functions.preference_destroy, "cublasLtMatmulPreferenceDestroy");
   find(functions.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   find(functions.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(functions.check_algorithm, "cublasLtMatmulAlgoCheck");
   find(functions.status_string, "cublasLtGetStatusString");
   return functions;
 }

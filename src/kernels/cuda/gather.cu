@@ -41,11 +41,15 @@ void launch_rows(TensorView table, TensorView rows, TensorView y, Stream& stream
 }
 
 __global__ void gather_kernel(const int* values, const int* index, int* out, int count) {
+  let_next_start();
+  await_inputs();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) out[i] = values[index[i]];
 }
 
 __global__ void scatter_kernel(const int* in, const int* index, int* values, int count) {
+  let_next_start();
+  await_inputs();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) values[index[i]] = in[i];
 }
@@ -90,10 +94,9 @@ void gather(TensorView values, TensorView index, TensorView out, Stream& stream)
   check_ints(out, "out");
   check_tensor(index, {out.dim(0)}, DType::kI32, "index");
   if (stream.dry() || out.dim(0) == 0) return;
-  gather_kernel<<<blocks_for(out.dim(0), kThreads), kThreads, 0, as_cuda(stream).handle()>>>(
-      values.as<std::int32_t>(), index.as<std::int32_t>(), out.as<std::int32_t>(),
-      static_cast<int>(out.dim(0)));
-  check_launch("gather");
+  launch("gather", gather_kernel, {dim3(blocks_for(out.dim(0), kThreads)), kThreads},
+         as_cuda(stream).handle(), values.as<std::int32_t>(), index.as<std::int32_t>(),
+         out.as<std::int32_t>(), static_cast<int>(out.dim(0)));
 }
 
 void scatter(TensorView in, TensorView index, TensorView values, Stream& stream) {
@@ -101,10 +104,9 @@ void scatter(TensorView in, TensorView index, TensorView values, Stream& stream)
   check_ints(in, "in");
   check_tensor(index, {in.dim(0)}, DType::kI32, "index");
   if (stream.dry() || in.dim(0) == 0) return;
-  scatter_kernel<<<blocks_for(in.dim(0), kThreads), kThreads, 0, as_cuda(stream).handle()>>>(
-      in.as<std::int32_t>(), index.as<std::int32_t>(), values.as<std::int32_t>(),
-      static_cast<int>(in.dim(0)));
-  check_launch("scatter");
+  launch("scatter", scatter_kernel, {dim3(blocks_for(in.dim(0), kThreads)), kThreads},
+         as_cuda(stream).handle(), in.as<std::int32_t>(), index.as<std::int32_t>(),
+         values.as<std::int32_t>(), static_cast<int>(in.dim(0)));
 }
 
 void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stream& stream) {

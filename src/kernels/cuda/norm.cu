@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/vec.cuh"
@@ -19,6 +20,7 @@ struct NormArgs {
   std::int64_t x_stride, residual_stride, y_stride;
   int hidden;
   float eps;
+  const int* x_rows = nullptr;  // which row of x each row of y is of; null: the same
 };
 
 /// One block a row; a row is read once and stays in registers between its two uses.
@@ -28,7 +30,8 @@ __global__ void norm_kernel(NormArgs args) {
   let_next_start();
   await_inputs();
   const std::int64_t row = blockIdx.x;
-  const X* x = static_cast<const X*>(args.x) + row * args.x_stride;
+  const std::int64_t from = args.x_rows == nullptr ? row : args.x_rows[row];
+  const X* x = static_cast<const X*>(args.x) + from * args.x_stride;
   float* residual = kAdd ? args.residual + row * args.residual_stride : nullptr;
   Y* y = static_cast<Y*>(args.y) + row * args.y_stride;
   const int step = static_cast<int>(blockDim.x) * 8;
@@ -75,9 +78,9 @@ void check_weight(const TensorView& weight) {
         weight.dim(0));
 }
 
-LaunchShape shape_for(const TensorView& x, int hidden) {
+LaunchShape shape_for(std::int64_t rows, int hidden) {
   return {
-      .grid = dim3(static_cast<unsigned>(x.dim(0))),
+      .grid = dim3(static_cast<unsigned>(rows)),
       .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(ceil_div(hidden, 8), 32)))};
 }
 
@@ -100,7 +103,7 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
                       .eps = eps};
   visit_device_float(x.dtype, [&]<class X>() {
     visit_device_float(y.dtype, [&]<class Y>() {
-      launch("rms_norm", norm_kernel<X, Y, false>, shape_for(x, args.hidden),
+      launch("rms_norm", norm_kernel<X, Y, false>, shape_for(x.dim(0), args.hidden),
              as_cuda(stream).handle(), args);
     });
   });
@@ -126,9 +129,24 @@ void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, fl
                       .hidden = static_cast<int>(weight.dim(0)),
                       .eps = eps};
   visit_device_float(x.dtype, [&]<class X>() {
-    launch("fused_add_rms_norm", norm_kernel<X, X, true>, shape_for(x, args.hidden),
+    launch("fused_add_rms_norm", norm_kernel<X, X, true>, shape_for(x.dim(0), args.hidden),
            as_cuda(stream).handle(), args);
   });
+}
+
+void norm_rows(const Product& p, void* y, cudaStream_t stream) {
+  const NormArgs args{.x = p.x,
+                      .residual = nullptr,
+                      .weight = p.norm,
+                      .y = y,
+                      .x_stride = p.x_stride,
+                      .residual_stride = 0,
+                      .y_stride = p.cols,
+                      .hidden = static_cast<int>(p.cols),
+                      .eps = p.eps,
+                      .x_rows = p.x_rows};
+  launch("rms_norm", norm_kernel<float, Bf16, false>, shape_for(p.tokens, args.hidden), stream,
+         args);
 }
 
 }  // namespace minisgl::kernels::gpu

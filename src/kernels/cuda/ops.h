@@ -32,6 +32,7 @@ void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, fl
 
 /// See kernels/activation.h. Both bf16 or both f32.
 void silu_and_mul(TensorView gate_up, TensorView y, Stream& stream);
+void gelu_tanh_and_mul(TensorView gate_up, TensorView y, Stream& stream);
 
 /// See kernels/gather.h. gather_rows: both bf16 or both f32.
 void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream);
@@ -57,6 +58,32 @@ PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);
 void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
             TensorView y, Stream& stream);
 constexpr std::int64_t kSmallTokens = 16;
+
+/// What becomes of a product.
+enum class Into : std::uint8_t {
+  kStore,  ///< y = it
+  kAdd,    ///< y += it
+  kSilu,   ///< it is a gate and, after it, as many columns `up`: y = silu(gate) * up
+  kGelu,   ///< the same with gelu, in its approximation by tanh
+};
+
+/// A product with what lies before and after it.
+struct FusedLinear {
+  TensorView x;                          ///< [M, K] bf16; with a norm: f32, the residual stream
+  TensorView norm = {};                  ///< [K] f32: weight of an RMS norm of x; or empty
+  float eps = 0;                         ///< of the norm
+  TensorView x_rows = {};                ///< with a norm: [M] i32, rows of x; empty: all of them
+  const PackedMatrix* weight = nullptr;  ///< [N, K] of kGpuRows
+  TensorView bias = {};                  ///< [N] f32, or empty; not with kAdd
+  Into into = Into::kStore;
+  TensorView y;  ///< [M, N] bf16 or f32; kAdd: f32; kSilu and kGelu: [M, N / 2] bf16
+};
+
+/// linear() of x under a norm, added to y or through an activation: for few rows one kernel, for
+/// more of them up to three, as was measured to be faster. `workspace` [bytes] u8. Synchronises as
+/// linear() does. Throws Error if shapes or types disagree.
+void fused_linear(const FusedLinear& args, TensorView workspace, Stream& stream);
+std::int64_t fused_linear_workspace_bytes(const FusedLinear& args);
 
 /// See kernels/linear.h. y bf16 or f32. An id outside of the table gives zeros.
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);

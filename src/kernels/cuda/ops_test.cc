@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/gather.h"
 #include "kernels/norm.h"
@@ -132,6 +134,12 @@ TEST_F(GpuOpsTest, TheActivationIsThatOfTheReference) {
         const Tensor y = poisoned({tokens, width}, type);
         silu_and_mul(to_gpu(gate_up, type), y, *stream_);
         expect_near(y, expected, type == DType::kF32 ? 1e-5 : kBf16, 1e-7, "silu_and_mul");
+      }
+      ref::gelu_tanh_and_mul(gate_up, expected);
+      for (const DType type : {DType::kF32, DType::kBF16}) {
+        const Tensor y = poisoned({tokens, width}, type);
+        gelu_tanh_and_mul(to_gpu(gate_up, type), y, *stream_);
+        expect_near(y, expected, type == DType::kF32 ? 1e-5 : kBf16, 3e-5, "gelu_tanh_and_mul");
       }
     }
 }
@@ -256,6 +264,117 @@ TEST_F(GpuOpsTest, ProductsOfEveryNumberOfTokensAreThoseOfTheReference) {
       }
     }
   }
+}
+
+/// What fused_linear() computes, in f32 from the inputs as they are.
+Tensor fused_reference(const gpu::FusedLinear& args, TensorView x, TensorView weight,
+                       const std::vector<std::int32_t>& x_rows, TensorView norm, TensorView bias,
+                       TensorView before) {
+  const auto tokens = static_cast<std::int64_t>(x_rows.size());
+  Tensor picked({tokens, x.dim(1)}, DType::kF32);
+  for (std::int64_t m = 0; m < tokens; ++m)
+    std::copy_n(x.as<float>() + x_rows[static_cast<std::size_t>(m)] * x.dim(1), x.dim(1),
+                picked.view().as<float>() + m * x.dim(1));
+  if (!norm.empty()) ref::rms_norm(picked, norm, args.eps, picked);
+  Tensor product({tokens, weight.dim(0)}, DType::kF32);
+  linear_reference(picked, weight, bias, product);
+  if (args.into == gpu::Into::kSilu || args.into == gpu::Into::kGelu) {
+    Tensor y({tokens, weight.dim(0) / 2}, DType::kF32);
+    if (args.into == gpu::Into::kSilu) {
+      ref::silu_and_mul(product, y);
+    } else {
+      ref::gelu_tanh_and_mul(product, y);
+    }
+    return y;
+  }
+  if (args.into == gpu::Into::kAdd)
+    for (std::int64_t i = 0; i < product.view().numel(); ++i)
+      product.view().as<float>()[i] += before.as<float>()[i];
+  return product;
+}
+
+TEST_F(GpuOpsTest, ProductsWithWhatLiesAroundThemAreThoseOfTheReference) {
+  using gpu::Into;
+  ThreadPool pool(4);
+  struct Case {
+    std::int64_t rows, cols;
+  };
+  for (const Case c : {Case{64, 64}, Case{1008, 576}, Case{4096, 1024}, Case{304, 5120}})
+    for (const std::int64_t tokens : {1, 3, 8, 9, 16, 40}) {
+      // Sums of about 1, whatever the number of columns.
+      const Tensor weight =
+          random_tensor({c.rows, c.cols}, 9, 1.7F / std::sqrt(static_cast<float>(c.cols)));
+      const PackedMatrix packed = gpu::pack_matrix(weight, {}, pool, kGpu);
+      const Tensor norm = random_tensor({c.cols}, 12, 2);
+      const Tensor bias = random_tensor({c.rows}, 10, 4);
+      const Tensor x = random_tensor({tokens + 3, c.cols}, 11, 3);
+      const Tensor before = random_tensor({tokens, c.rows}, 13, 9);
+      std::vector<std::int32_t> in_order(static_cast<std::size_t>(tokens));
+      std::iota(in_order.begin(), in_order.end(), 0);
+      std::vector<std::int32_t> backwards(in_order.rbegin(), in_order.rend());
+      for (std::int32_t& row : backwards) row += 2;
+      const Tensor gpu_norm = to_gpu(norm);
+      const Tensor gpu_bias = to_gpu(bias);
+      const Tensor gpu_rows = to_gpu(ints(backwards));
+      for (const Into into : {Into::kStore, Into::kAdd, Into::kSilu, Into::kGelu})
+        for (const bool normed : {false, true})
+          for (const bool by_index : {false, true}) {
+            if (by_index && !normed) continue;
+            const bool gated = into == Into::kSilu || into == Into::kGelu;
+            const Tensor gpu_x = to_gpu(x, normed ? DType::kF32 : DType::kBF16);
+            const Tensor y = into == Into::kAdd
+                                 ? to_gpu(before)
+                                 : poisoned({tokens, gated ? c.rows / 2 : c.rows}, DType::kBF16);
+            const gpu::FusedLinear args{
+                .x = by_index ? gpu_x.view() : gpu_x.view().slice(0, tokens),
+                .norm = normed ? gpu_norm.view() : TensorView(),
+                .eps = 1e-5F,
+                .x_rows = by_index ? gpu_rows.view() : TensorView(),
+                .weight = &packed,
+                .bias = into == Into::kAdd ? TensorView() : gpu_bias.view(),
+                .into = into,
+                .y = y};
+            const Tensor expected = fused_reference(
+                args, x, weight, by_index ? backwards : in_order, normed ? norm : TensorView(),
+                into == Into::kAdd ? TensorView() : bias, before);
+            const std::string what = std::to_string(tokens) + " tokens, [" +
+                                     std::to_string(c.rows) + ", " + std::to_string(c.cols) +
+                                     "], into " + std::to_string(static_cast<int>(into)) +
+                                     (normed ? ", normed" : "");
+            const Tensor workspace({gpu::fused_linear_workspace_bytes(args)}, DType::kU8,
+                                   {.device = kGpu});
+            gpu::fused_linear(args, workspace, *stream_);
+            // Of sums before a gate's product with numbers up to 8.
+            expect_near(y, expected, gated ? 0.02 : 2 * kBf16, gated ? 0.1 : 0.02, what);
+            if (tokens > gpu::kSmallTokens) continue;
+            for (const gpu::SmallShape shape :
+                 {gpu::SmallShape{1, 8}, gpu::SmallShape{1, 16}, gpu::SmallShape{2, 8},
+                  gpu::SmallShape{2, 16}, gpu::SmallShape{4, 8}}) {
+              if (gated && shape.tiles == 1) continue;
+              if (tokens > gpu::small_product_tokens({.cols = c.cols}, shape)) continue;
+              const Tensor again =
+                  into == Into::kAdd ? to_gpu(before) : poisoned(y.view().shape, DType::kBF16);
+              gpu::small_product({.x = args.x.data,
+                                  .norm = normed ? args.norm.as<float>() : nullptr,
+                                  .x_rows = by_index ? args.x_rows.as<std::int32_t>() : nullptr,
+                                  .w = packed.data(),
+                                  .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
+                                  .y = again.view().data,
+                                  .tokens = tokens,
+                                  .rows = c.rows,
+                                  .cols = c.cols,
+                                  .x_stride = c.cols,
+                                  .y_stride = again.view().dim(1),
+                                  .y_type = again.view().dtype,
+                                  .into = into,
+                                  .eps = args.eps},
+                                 shape, cuda::as_cuda(*stream_));
+              expect_near(again, expected, gated ? 0.02 : 2 * kBf16, gated ? 0.1 : 0.02,
+                          what + ", tiles " + std::to_string(shape.tiles) + ", warps " +
+                              std::to_string(shape.warps));
+            }
+          }
+    }
 }
 
 TEST_F(GpuOpsTest, ProductsOfSeveralMatricesAndOfOneMadeOfThemAreTheSame) {

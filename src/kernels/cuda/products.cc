@@ -1,9 +1,12 @@
 // Which code computes a product: cuBLASLt's candidates and ours, measured once for each shape.
 
 #include <algorithm>
+#include <bit>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -19,7 +22,7 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 constexpr int kCandidates = 8;              // of cuBLASLt
-constexpr std::int64_t kTunedTokens = 512;  // above: cuBLASLt's first candidate is good enough
+constexpr std::int64_t kTunedTokens = 256;  // above: cuBLASLt's first candidate is good enough
 
 /// A cuBLASLt object with its destructor.
 template <class T>
@@ -58,6 +61,44 @@ Handle<cublasLtMatmulDesc_t> make_operation(const CublasLt& lt) {
   return operation;
 }
 
+bool is_gated(Into into) { return into == Into::kSilu || into == Into::kGelu; }
+
+std::int64_t normed_bytes(const Product& p) {
+  return p.norm == nullptr ? 0
+                           : round_up<std::int64_t>(bytes_of(DType::kBF16, p.tokens * p.cols), 64);
+}
+
+std::int64_t gate_up_bytes(const Product& p) {
+  return is_gated(p.into) ? bytes_of(DType::kBF16, p.tokens * p.rows) : 0;
+}
+
+/// The number of tokens whose plan is used for `tokens`. The usual sizes of graphs, which are
+/// measured before there are requests, are their own.
+std::int64_t tokens_like(std::int64_t tokens) {
+  if (tokens <= kSmallTokens)
+    return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+  return round_up<std::int64_t>(tokens, tokens <= kTunedTokens ? 8 : 256);
+}
+
+/// The product alone, when what lies before and after it has kernels of its own.
+Product bare(const Product& p) {
+  Product product = p;
+  auto* workspace = static_cast<std::byte*>(p.workspace);
+  if (p.norm != nullptr) {
+    product.x = workspace;
+    product.x_stride = p.cols;
+    product.norm = nullptr;
+    product.x_rows = nullptr;
+  }
+  if (is_gated(p.into)) {
+    product.y = workspace + normed_bytes(p);
+    product.y_stride = p.rows;
+    product.y_type = DType::kBF16;
+    product.into = Into::kStore;
+  }
+  return product;
+}
+
 /// cuBLASLt sees columns where we see rows: y^T = w x^T with w transposed.
 struct Shapes {
   Shapes(const CublasLt& lt, const Product& p)
@@ -72,7 +113,8 @@ struct Shapes {
 
 /// How a shape is computed.
 struct Plan {
-  int tiles = 0;  // of small_product(); 0: cuBLASLt's `algorithm`
+  SmallShape small = {};  // of small_product(); no tiles: cuBLASLt's `algorithm`
+  bool fused = false;     // small_product() does what lies before and after as well
   std::shared_ptr<const Shapes> shapes;
   std::optional<cublasLtMatmulAlgo_t> algorithm;
 };
@@ -92,6 +134,9 @@ class TimingEvent {
 }  // namespace
 
 struct Products::Impl {
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         DType, Into, bool>;
+
   explicit Impl(cuda::CudaStream& on) : stream(on), lt(cublas_lt()) {
     if (lt == nullptr) return;
     check_cublas(lt->create(&handle), "starting cuBLASLt");
@@ -101,25 +146,46 @@ struct Products::Impl {
     if (handle != nullptr) lt->destroy(handle);
   }
 
-  void run(const Plan& plan, const Product& p) const {
-    if (plan.tiles > 0) {
-      small_product(p, plan.tiles, stream.handle());
+  /// The product alone.
+  void multiply(const Plan& plan, const Product& p) const {
+    if (plan.small.tiles > 0) {
+      small_product(p, plan.small, stream);
       return;
     }
     const float one = 1;
-    const float zero = 0;
+    const float beta = p.into == Into::kAdd ? 1 : 0;
     check_cublas(lt->matmul(handle, plan.shapes->operation.get(), &one, p.w, plan.shapes->w.get(),
-                            p.x, plan.shapes->x.get(), &zero, p.y, plan.shapes->y.get(), p.y,
+                            p.x, plan.shapes->x.get(), &beta, p.y, plan.shapes->y.get(), p.y,
                             plan.shapes->y.get(), &*plan.algorithm, workspace.data(),
                             workspace.size(), stream.handle()),
                  "a matrix product");
     if (p.bias != nullptr) add_bias(p, stream.handle());
   }
 
-  std::vector<Plan> candidates(const Product& p) const {
+  void run(const Plan& plan, const Product& p) const {
+    if (plan.fused) {
+      multiply(plan, p);
+      return;
+    }
+    const Product product = bare(p);
+    if (p.norm != nullptr) norm_rows(p, p.workspace, stream.handle());
+    multiply(plan, product);
+    if (is_gated(p.into)) activate(p, product.y, stream.handle());
+  }
+
+  static std::vector<Plan> small_plans(const Product& p) {
+    constexpr SmallShape kShapes[] = {{1, 8}, {1, 16}, {2, 8}, {2, 16}, {4, 8}};
     std::vector<Plan> plans;
-    if (p.tokens <= kSmallTokens)
-      for (const int tiles : {1, 2, 4}) plans.push_back({tiles, nullptr, std::nullopt});
+    for (const SmallShape& shape : kShapes)
+      if ((!is_gated(p.into) || shape.tiles > 1) && p.tokens <= small_product_tokens(p, shape))
+        plans.push_back({.small = shape, .fused = true, .shapes = nullptr, .algorithm = {}});
+    return plans;
+  }
+
+  std::vector<Plan> candidates(const Product& whole) const {
+    std::vector<Plan> plans;
+    plans = small_plans(whole);
+    const Product p = bare(whole);
     if (lt == nullptr) return plans;
     auto shapes = std::make_shared<const Shapes>(*lt, p);
     cublasLtMatmulPreference_t made = nullptr;
@@ -141,28 +207,41 @@ struct Products::Impl {
                                found, &count),
                  "looking for a way to compute a product");
     for (int i = 0; i < count; ++i)
-      if (found[i].state == CUBLAS_STATUS_SUCCESS) plans.push_back({0, shapes, found[i].algo});
+      if (found[i].state == CUBLAS_STATUS_SUCCESS)
+        plans.push_back(
+            {.small = {}, .fused = false, .shapes = shapes, .algorithm = found[i].algo});
     check(!plans.empty(), "cuBLASLt cannot compute a product of ", p.tokens, " tokens with [",
           p.rows, ", ", p.cols, "]");
     return plans;
   }
 
-  /// The fastest of `plans`; computes the product some times over.
-  Plan measured(std::vector<Plan> plans, const Product& p) const {
-    constexpr int kRuns = 4;
-    const TimingEvent begin;
-    const TimingEvent end;
+  /// The fastest of `plans`. Each is tried as it will run: some products one after the other in a
+  /// graph, so that a kernel may begin while the one before it ends, with weights that lie in no
+  /// cache. Memory of our own stands in for them, and for a y that would be added to.
+  Plan measured(std::vector<Plan> plans, Product p) {
+    if (plans.size() == 1) return std::move(plans.front());
+    const std::int64_t l2 = l2_bytes();
+    const std::int64_t weight_bytes = bytes_of(DType::kBF16, p.rows * p.cols);
+    if (cold.size() == 0)
+      cold = Buffer(static_cast<std::size_t>(2 * l2), {.device = stream.device()});
+    if (p.into == Into::kAdd) {
+      const auto y_bytes = static_cast<std::size_t>(bytes_of(p.y_type, p.tokens * p.y_stride));
+      if (sums.size() < y_bytes) sums = Buffer(y_bytes, {.device = stream.device()});
+      p.y = sums.data();
+    }
+    const std::int64_t places = static_cast<std::int64_t>(cold.size()) / weight_bytes;
+    std::vector<Product> chain;
+    for (std::int64_t bytes = 0; chain.size() < 3 || (bytes < l2 && chain.size() < 16);
+         bytes += weight_bytes) {
+      Product next = p;
+      const auto i = static_cast<std::int64_t>(chain.size());
+      if (places > 1) next.w = cold.data() + i % places * weight_bytes;
+      chain.push_back(next);
+    }
     float best = 0;
     std::size_t fastest = plans.size();
     for (std::size_t i = 0; i < plans.size(); ++i) {
-      run(plans[i], p);
-      cuda::check_cuda(cudaEventRecord(begin.get(), stream.handle()), "timing a product");
-      for (int j = 0; j < kRuns; ++j) run(plans[i], p);
-      cuda::check_cuda(cudaEventRecord(end.get(), stream.handle()), "timing a product");
-      cuda::check_cuda(cudaEventSynchronize(end.get()), "timing a product");
-      float milliseconds = 0;
-      cuda::check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()),
-                       "timing a product");
+      const float milliseconds = time_of(plans[i], chain);
       if (fastest < plans.size() && milliseconds >= best) continue;
       best = milliseconds;
       fastest = i;
@@ -170,22 +249,98 @@ struct Products::Impl {
     return std::move(plans[fastest]);
   }
 
-  const Plan& plan_for(const Product& p) {
-    const Key key{p.rows, p.cols, p.tokens, p.x_stride, p.y_stride, p.y_type};
-    if (const auto found = plans.find(key); found != plans.end()) return found->second;
-    std::vector<Plan> possible = candidates(p);
-    const bool tune = p.tokens <= kTunedTokens && !stream.capturing();
-    return plans.emplace(key, tune ? measured(std::move(possible), p) : possible.front())
-        .first->second;
+  /// Milliseconds of the products in a graph.
+  float time_of(const Plan& plan, std::span<const Product> chain) {
+    constexpr int kRuns = 3;
+    // As long as the kernels between the products of a layer are: time to bring weights.
+    constexpr std::int64_t kPauseNanoseconds = 3000;
+    constexpr const char* kWhat = "timing a product";
+    const cudaStream_t on = stream.handle();
+    run(plan, chain.front());  // what is done only once is not recorded
+    cuda::check_cuda(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), kWhat);
+    std::exception_ptr fault;
+    try {
+      for (const Product& product : chain) {
+        pause(kPauseNanoseconds, on);
+        run(plan, product);
+      }
+    } catch (...) {
+      fault = std::current_exception();
+    }
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(on, &graph);
+    if (fault != nullptr) std::rethrow_exception(fault);
+    cuda::check_cuda(ended, kWhat);
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    cuda::check_cuda(made, kWhat);
+    float fewest = 0;
+    for (int i = 0; i <= kRuns; ++i) {
+      cuda::check_cuda(cudaEventRecord(begin.get(), on), kWhat);
+      cuda::check_cuda(cudaGraphLaunch(executable, on), kWhat);
+      cuda::check_cuda(cudaEventRecord(end.get(), on), kWhat);
+      cuda::check_cuda(cudaEventSynchronize(end.get()), kWhat);
+      float milliseconds = 0;
+      cuda::check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), kWhat);
+      if (i == 1 || (i > 1 && milliseconds < fewest)) fewest = milliseconds;
+    }
+    cudaGraphExecDestroy(executable);
+    return fewest;
   }
 
-  using Key =
-      std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType>;
+  std::int64_t l2_bytes() const {
+    int bytes = 0;
+    cuda::check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, stream.device().index),
+                     "asking for the size of the cache");
+    return bytes;
+  }
+
+  static Key key_of(const Product& p, std::int64_t tokens) {
+    return {p.rows, p.cols, tokens, p.x_stride, p.y_stride, p.y_type, p.into, p.norm != nullptr};
+  }
+
+  /// What was found for one number of tokens serves those near it too, so that a server whose steps
+  /// are of all sizes does not stop to measure for each of them.
+  const Plan& plan_for(const Product& p) {
+    const Key key = key_of(p, p.tokens);
+    if (const auto found = plans.find(key); found != plans.end()) return found->second;
+    const Key near = key_of(p, tokens_like(p.tokens));
+    if (const auto known = measured_plans.find(near); known != measured_plans.end())
+      if (std::optional<Plan> fitting = adapted(known->second, p))
+        return plans.emplace(key, std::move(*fitting)).first->second;
+    std::vector<Plan> possible = candidates(p);
+    const bool tune = p.tokens <= kTunedTokens && !stream.capturing();
+    const Plan& plan =
+        plans.emplace(key, tune ? measured(std::move(possible), p) : possible.front())
+            .first->second;
+    if (!stream.capturing()) measured_plans.emplace(near, plan);
+    return plan;
+  }
+
+  /// `plan` for the shapes of `p`, if it can compute them.
+  std::optional<Plan> adapted(Plan plan, const Product& p) const {
+    if (!plan.algorithm) return plan;
+    plan.shapes = std::make_shared<const Shapes>(*lt, bare(p));
+    cublasLtMatmulHeuristicResult_t result{};
+    const Shapes& shapes = *plan.shapes;
+    if (lt->check_algorithm(handle, shapes.operation.get(), shapes.w.get(), shapes.x.get(),
+                            shapes.y.get(), shapes.y.get(), &*plan.algorithm,
+                            &result) != CUBLAS_STATUS_SUCCESS ||
+        result.workspaceSize > workspace.size())
+      return std::nullopt;
+    return plan;
+  }
+
   cuda::CudaStream& stream;
   const CublasLt* lt;
   cublasLtHandle_t handle = nullptr;
   Buffer workspace;
-  std::map<Key, Plan> plans;
+  Buffer cold;  // twice what the cache holds; made when something is measured
+  Buffer sums;
+  TimingEvent begin, end;
+  std::map<Key, Plan> plans;           // by the exact number of tokens
+  std::map<Key, Plan> measured_plans;  // by tokens_like()
 };
 
 Products::Products(cuda::CudaStream& stream) : impl_(std::make_unique<Impl>(stream)) {}
@@ -193,18 +348,25 @@ Products::~Products() = default;
 
 void Products::run(const Product& product) {
   const bool deterministic = impl_->stream.deterministic();
-  if (!deterministic && (impl_->lt != nullptr || product.tokens <= kSmallTokens)) {
+  if (!deterministic && impl_->lt != nullptr) {
     impl_->run(impl_->plan_for(product), product);
     return;
   }
   // A few tokens at a time, by the kernel whose sums do not depend on how many there are; or
   // without cuBLASLt, by what is fastest.
-  const Plan always{.tiles = 2, .shapes = nullptr, .algorithm = std::nullopt};
-  for (std::int64_t first = 0; first < product.tokens; first += kSmallTokens) {
+  const Plan always{.small = {.tiles = 2}, .fused = false, .shapes = nullptr, .algorithm = {}};
+  const DType x_type = product.norm == nullptr ? DType::kBF16 : DType::kF32;
+  const std::int64_t step = small_product_tokens(product, always.small);
+  check(step > 0, "a product with rows of ", product.cols, " numbers needs cuBLASLt");
+  for (std::int64_t first = 0; first < product.tokens; first += step) {
     Product part = product;
-    part.tokens = std::min(kSmallTokens, product.tokens - first);
-    part.x =
-        static_cast<const std::byte*>(product.x) + bytes_of(DType::kBF16, first * product.x_stride);
+    part.tokens = std::min(step, product.tokens - first);
+    if (product.x_rows != nullptr) {
+      part.x_rows = product.x_rows + first;
+    } else {
+      part.x =
+          static_cast<const std::byte*>(product.x) + bytes_of(x_type, first * product.x_stride);
+    }
     part.y =
         static_cast<std::byte*>(product.y) + bytes_of(product.y_type, first * product.y_stride);
     impl_->run(deterministic ? always : impl_->plan_for(part), part);
@@ -243,6 +405,69 @@ void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorVi
                   .y_type = y.dtype});
     first += matrix->rows();
   }
+}
+
+namespace {
+
+/// Throws Error unless the arguments fit each other.
+Product checked(const FusedLinear& args) {
+  const PackedMatrix& weight = *args.weight;
+  const bool normed = !args.norm.empty();
+  const bool gated = is_gated(args.into);
+  const std::int64_t rows = weight.rows();
+  const std::int64_t tokens = args.y.dim(0);
+  check(weight.packing() == Packing::kGpuRows,
+        "fused_linear: the weight is not in the GPU's memory");
+  check_tensor(args.x, {args.x_rows.empty() ? tokens : -1, weight.cols()},
+               normed ? DType::kF32 : DType::kBF16, "x of fused_linear");
+  check_vectors(args.x, "x of fused_linear");
+  if (normed) {
+    check_tensor(args.norm, {weight.cols()}, DType::kF32, "norm of fused_linear");
+    check_vectors(args.norm, "norm of fused_linear");
+  }
+  if (!args.x_rows.empty()) {
+    check(normed, "fused_linear takes rows of x only under a norm");
+    check_tensor(args.x_rows, {tokens}, DType::kI32, "x_rows of fused_linear");
+  }
+  if (!args.bias.empty()) check_tensor(args.bias, {rows}, DType::kF32, "bias of fused_linear");
+  check(args.bias.empty() || args.into != Into::kAdd, "fused_linear adds a product without a bias");
+  check(args.y.dtype == DType::kF32 || (args.y.dtype == DType::kBF16 && args.into != Into::kAdd),
+        "y of fused_linear is ", name(args.y.dtype));
+  check_tensor(args.y, {tokens, gated ? rows / 2 : rows}, gated ? DType::kBF16 : args.y.dtype,
+               "y of fused_linear");
+  check(args.y.stride(1) == 1, "fused_linear: the columns of y must be contiguous");
+  if (gated) check_vectors(args.y, "y of fused_linear");
+  return {.x = args.x.data,
+          .norm = normed ? args.norm.as<float>() : nullptr,
+          .x_rows = args.x_rows.empty() ? nullptr : args.x_rows.as<std::int32_t>(),
+          .w = weight.data(),
+          .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
+          .y = args.y.data,
+          .tokens = tokens,
+          .rows = rows,
+          .cols = weight.cols(),
+          .x_stride = args.x.stride(0),
+          .y_stride = args.y.stride(0),
+          .y_type = args.y.dtype,
+          .into = args.into,
+          .eps = args.eps};
+}
+
+}  // namespace
+
+std::int64_t fused_linear_workspace_bytes(const FusedLinear& args) {
+  const Product product = checked(args);
+  return normed_bytes(product) + gate_up_bytes(product);
+}
+
+void fused_linear(const FusedLinear& args, TensorView workspace, Stream& stream) {
+  Product product = checked(args);
+  const std::int64_t bytes = normed_bytes(product) + gate_up_bytes(product);
+  check(workspace.numel() >= bytes, "fused_linear needs ", bytes, " bytes of workspace, not ",
+        workspace.numel());
+  if (stream.dry() || product.tokens == 0) return;
+  product.workspace = workspace.data;
+  as_cuda(stream).state<Products>().run(product);
 }
 
 }  // namespace minisgl::kernels::gpu

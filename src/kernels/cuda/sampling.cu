@@ -9,6 +9,7 @@
 #include "kernels/cuda/best.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/sampling_filter.cuh"
 #include "kernels/cuda/vec.cuh"
 
@@ -31,6 +32,8 @@ struct ChunkScan {
 __global__ void __launch_bounds__(kScanThreads)
     scan_kernel(const float* logits, std::int64_t stride, int vocab, const SamplingRow* rows,
                 ChunkScan* scans) {
+  let_next_start();
+  await_inputs();
   __shared__ Best shared_best[32];
   __shared__ float shared_sum[32];
   const float* row = logits + blockIdx.y * stride;
@@ -102,6 +105,8 @@ __device__ int locate(const float* row, int begin, int end, float max, float tem
 __global__ void __launch_bounds__(kRowThreads)
     draw_kernel(const float* logits, std::int64_t stride, int vocab, const SamplingRow* rows,
                 const ChunkScan* scans, int num_chunks, int* tokens) {
+  let_next_start();
+  await_inputs();
   __shared__ Best shared_best[32];
   __shared__ double weights[kMaxChunks];
   __shared__ int chosen;
@@ -179,13 +184,12 @@ void sample(TensorView logits, const SamplingRow* rows, TensorView tokens, Tenso
   auto* scans = reinterpret_cast<ChunkScan*>(workspace.data);
   const auto chunks = static_cast<unsigned>(num_chunks(vocab));
   const cudaStream_t on = as_cuda(stream).handle();
-  scan_kernel<<<dim3(chunks, static_cast<unsigned>(num_rows)), kScanThreads, 0, on>>>(
-      logits.as<float>(), logits.stride(0), static_cast<int>(vocab), rows, scans);
-  check_launch("sample (scan)");
-  draw_kernel<<<static_cast<unsigned>(num_rows), kRowThreads, 0, on>>>(
-      logits.as<float>(), logits.stride(0), static_cast<int>(vocab), rows, scans,
-      static_cast<int>(chunks), tokens.as<std::int32_t>());
-  check_launch("sample (draw)");
+  launch("sample (scan)", scan_kernel,
+         {dim3(chunks, static_cast<unsigned>(num_rows)), kScanThreads}, on, logits.as<float>(),
+         logits.stride(0), static_cast<int>(vocab), rows, scans);
+  launch("sample (draw)", draw_kernel, {dim3(static_cast<unsigned>(num_rows)), kRowThreads}, on,
+         logits.as<float>(), logits.stride(0), static_cast<int>(vocab), rows, scans,
+         static_cast<int>(chunks), tokens.as<std::int32_t>());
 }
 
 }  // namespace minisgl::kernels::gpu

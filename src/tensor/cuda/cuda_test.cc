@@ -10,6 +10,7 @@
 #include "tensor/cuda/device.h"
 #include "tensor/tensor.h"
 #include "testing/gpu.h"
+#include "testing/random.h"
 
 namespace minisgl {
 namespace {
@@ -96,6 +97,60 @@ TEST_F(CudaDeviceTest, RowsAreCopiedIntoWiderRows) {
   stream->synchronize();
   EXPECT_EQ(wide, (std::vector<std::int32_t>{1, 2, 3, 0, 0, 4,  5,  6,  0, 0,
                                              7, 8, 9, 0, 0, 10, 11, 12, 0, 0}));
+}
+
+TEST_F(CudaDeviceTest, SmallCopiesHappenAsIfOneAfterTheOther) {
+  // Copies from anywhere to anywhere in one memory of the host and one of the GPU, of which the
+  // host keeps a model; some of them are of rows.
+  constexpr std::int64_t kWords = 512;
+  Buffer pinned(kWords * 4, {.pinned_for = kGpu});
+  Buffer device(kWords * 4, {.device = kGpu});
+  const auto stream = cuda::make_stream(kGpu);
+  testing_util::Random random(3);
+  std::vector<std::int32_t> model(2 * kWords);
+  auto* words = reinterpret_cast<std::int32_t*>(pinned.data());
+  for (int round = 0; round < 200; ++round) {
+    for (std::int64_t i = 0; i < kWords; ++i)
+      words[i] = model[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(random.next());
+    if (round == 0) std::fill(model.begin() + kWords, model.end(), 0);
+    const auto at = [&](std::int64_t word) {
+      return word < kWords ? pinned.data() + word * 4 : device.data() + (word - kWords) * 4;
+    };
+    for (int copy = 0; copy < 60; ++copy) {
+      const std::int64_t width = random.between(1, 40);
+      const std::int64_t rows = random.below(3) == 0 ? random.between(2, 4) : 1;
+      const std::int64_t to_stride = width + random.below(5);
+      const std::int64_t from_stride = width + random.below(5);
+      const std::int64_t to_place = random.below(kWords - rows * to_stride);
+      const std::int64_t from_place = random.below(kWords - rows * from_stride);
+      // Between the two memories, or within the GPU's where they do not overlap.
+      const bool to_device = random.below(4) != 0;
+      const std::int64_t to = to_place + (to_device ? kWords : 0);
+      bool from_device = !to_device || random.below(2) == 0;
+      if (to_device && from_device && to_place < from_place + rows * from_stride &&
+          from_place < to_place + rows * to_stride)
+        from_device = false;
+      const std::int64_t from = from_place + (from_device ? kWords : 0);
+      if (rows == 1) {
+        stream->copy(at(to), at(from), static_cast<std::size_t>(4 * width));
+      } else {
+        stream->copy_rows({at(to), static_cast<std::size_t>(4 * to_stride)},
+                          {at(from), static_cast<std::size_t>(4 * from_stride)},
+                          static_cast<std::size_t>(4 * width), static_cast<std::size_t>(rows));
+      }
+      for (std::int64_t row = 0; row < rows; ++row)
+        std::copy_n(model.begin() + from + row * from_stride, width,
+                    model.begin() + to + row * to_stride);
+    }
+    std::vector<std::int32_t> found(kWords);
+    stream->copy(found.data(), device.data(), kWords * 4);
+    stream->synchronize();
+    for (std::int64_t i = 0; i < kWords; ++i) {
+      ASSERT_EQ(words[i], model[static_cast<std::size_t>(i)]) << "host, round " << round;
+      ASSERT_EQ(found[static_cast<std::size_t>(i)], model[static_cast<std::size_t>(kWords + i)])
+          << "GPU, round " << round;
+    }
+  }
 }
 
 TEST_F(CudaDeviceTest, AnEventIsReachedAfterTheWorkBeforeItAndAnotherStreamWaitsForIt) {

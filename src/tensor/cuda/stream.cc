@@ -87,14 +87,31 @@ void CudaStream::submit(std::function<void()> step) {
   step();
 }
 
+/// Adds a copy to those that wait, unless it has to be enqueued by itself.
+bool CudaStream::queue(const CopyQueue::Rows& rows) {
+  if (capturing()) return false;
+  if (copies_.add(rows)) return true;
+  if (copies_.empty()) return false;
+  copies_.flush(stream_);
+  return copies_.add(rows);
+}
+
 void CudaStream::copy(void* dst, const void* src, std::size_t bytes) {
   if (bytes == 0) return;
+  const auto size = static_cast<std::int64_t>(bytes);
+  if (queue(
+          {static_cast<std::byte*>(dst), static_cast<const std::byte*>(src), size, size, size, 1}))
+    return;
   check_cuda(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_), "copying ", bytes,
              " bytes on ", to_string(device_));
 }
 
 void CudaStream::copy_rows(Rows dst, ConstRows src, std::size_t row_bytes, std::size_t num_rows) {
   if (row_bytes == 0 || num_rows == 0) return;
+  if (queue({dst.data, src.data, static_cast<std::int64_t>(dst.stride_bytes),
+             static_cast<std::int64_t>(src.stride_bytes), static_cast<std::int64_t>(row_bytes),
+             static_cast<std::int64_t>(num_rows)}))
+    return;
   check_cuda(cudaMemcpy2DAsync(dst.data, dst.stride_bytes, src.data, src.stride_bytes, row_bytes,
                                num_rows, cudaMemcpyDefault, stream_),
              "copying ", num_rows, " rows of ", row_bytes, " bytes on ", to_string(device_));
@@ -103,17 +120,17 @@ void CudaStream::copy_rows(Rows dst, ConstRows src, std::size_t row_bytes, std::
 std::unique_ptr<Event> CudaStream::make_event() { return std::make_unique<CudaEvent>(device_); }
 
 void CudaStream::record(Event& event) {
-  check_cuda(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), stream_),
+  check_cuda(cudaEventRecord(static_cast<CudaEvent&>(event).handle(), handle()),
              "recording an event on ", to_string(device_));
 }
 
 void CudaStream::wait(Event& event) {
-  check_cuda(cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).handle()),
+  check_cuda(cudaStreamWaitEvent(handle(), static_cast<CudaEvent&>(event).handle()),
              "waiting for an event on ", to_string(device_));
 }
 
 void CudaStream::synchronize() {
-  check_cuda(cudaStreamSynchronize(stream_), "waiting for work on ", to_string(device_));
+  check_cuda(cudaStreamSynchronize(handle()), "waiting for work on ", to_string(device_));
 }
 
 CudaStream& as_cuda(Stream& stream) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <typeindex>
 
+#include "tensor/cuda/copy_queue.h"
 #include "tensor/stream.h"
 
 namespace minisgl::cuda {
@@ -42,7 +43,8 @@ class CudaEvent final : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// See make_stream(). Not thread-safe, unlike a CPU's: one thread enqueues.
+/// See make_stream(). Not thread-safe, unlike a CPU's: one thread enqueues. Small copies wait for
+/// the next thing that is enqueued, so that those of a step are one kernel (CopyQueue).
 class CudaStream final : public Stream {
  public:
   CudaStream(Device device, bool deterministic);
@@ -59,7 +61,11 @@ class CudaStream final : public Stream {
   void wait(Event& event) override;
   void synchronize() override;
 
-  cudaStream_t handle() const { return stream_; }
+  /// To enqueue something on; copies that wait are enqueued before it.
+  cudaStream_t handle() {
+    copies_.flush(stream_);
+    return stream_;
+  }
   int num_multiprocessors() const { return num_multiprocessors_; }
   /// Ops that could choose between kernels by the number of rows must not.
   bool deterministic() const { return deterministic_; }
@@ -77,10 +83,13 @@ class CudaStream final : public Stream {
   }
 
  private:
+  bool queue(const CopyQueue::Rows& rows);
+
   Device device_;
   bool deterministic_ = false;
   int num_multiprocessors_ = 0;
   cudaStream_t stream_ = nullptr;
+  CopyQueue copies_;
   std::map<std::type_index, std::shared_ptr<void>>
       states_;  // shared_ptr<void> knows how to destroy
 };
