@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/request_faults.h"
 #include "scheduler/cache_manager.h"
 #include "scheduler/count.h"
 #include "scheduler/decode_set.h"
@@ -320,9 +321,7 @@ Step* Scheduler::Impl::launch_next() {
 
 void Scheduler::Impl::fill_edits(Step& step) {
   for (Sequence* sequence : step.fill_edits(limits_.vocab_size))
-    end(*sequence, FinishReason::kError,
-        "no token can follow: the response format and the other sampling "
-        "parameters leave none");
+    end(*sequence, FinishReason::kError, kNoTokenCanFollow);
 }
 
 // Nothing, unless the step's sampling waits.
@@ -376,9 +375,7 @@ void Scheduler::Impl::take_token(Sequence& sequence, TokenId token, PositionLogp
   sequence.times.last_token = std::chrono::steady_clock::now();
   if (is_first) sequence.times.first_token = sequence.times.last_token;
   if (request.constraint != nullptr && !request.constraint->accept(token)) {
-    end(sequence, FinishReason::kError,
-        "the token that was drawn does not fit the response format; min_tokens or a "
-        "logit_bias may have left no other");
+    end(sequence, FinishReason::kError, kTokenDoesNotFit);
     return;
   }
   const bool ends = sequence.is_end_token(token, config_.eos_ids);
