@@ -251,6 +251,17 @@ void Rendezvous::wait(int fd, short events, Clock::time_point deadline,
   }
 }
 
+/// Throws `what`, or what is known of the fault by then: a process's connections break a moment
+/// before it is known how it ended.
+void Rendezvous::fail(const std::string& what) const {
+  constexpr auto kPause = std::chrono::milliseconds(10);
+  for (int attempt = 0; options_.fault && attempt < 30; ++attempt) {
+    if (const std::string fault = options_.fault(); !fault.empty()) throw Error(fault);
+    std::this_thread::sleep_for(kPause);
+  }
+  throw Error(what);
+}
+
 void Rendezvous::write(int fd, const void* data, std::size_t bytes, const std::string& peer) const {
   const auto* at = static_cast<const char*>(data);
   const Clock::time_point end = deadline();
@@ -262,7 +273,7 @@ void Rendezvous::write(int fd, const void* data, std::size_t bytes, const std::s
     } else if (errno == EAGAIN || errno == EINTR) {
       wait(fd, POLLOUT, end, peer + " does not listen");
     } else {
-      throw Error(peer + " is gone: " + std::strerror(errno));
+      fail(peer + " is gone: " + std::strerror(errno));
     }
   }
 }
@@ -278,7 +289,7 @@ void Rendezvous::read(int fd, void* data, std::size_t bytes, const std::string& 
     } else if (done < 0 && (errno == EAGAIN || errno == EINTR)) {
       wait(fd, POLLIN, end, peer + " does not answer");
     } else {
-      throw Error(peer + " is gone: " + (done == 0 ? "it has ended" : std::strerror(errno)));
+      fail(peer + " is gone: " + (done == 0 ? "it has ended" : std::strerror(errno)));
     }
   }
 }

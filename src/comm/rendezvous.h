@@ -69,6 +69,7 @@ class Rendezvous {
   void write_message(int fd, const Message& message, const std::string& peer) const;
   Message read_message(int fd, const std::string& peer) const;
   void wait(int fd, short events, Clock::time_point deadline, const std::string& what) const;
+  [[noreturn]] void fail(const std::string& what) const;
   Clock::time_point deadline() const { return Clock::now() + options_.timeout; }
 
   RendezvousOptions options_;
