@@ -34,6 +34,7 @@ function(minisgl_layer name)
     list(FILTER sources EXCLUDE REGEX "/cuda/")
     set(device_sources "")
   endif()
+  list(FILTER sources EXCLUDE REGEX "/gloo/")  # a module of its own
   if(NOT MINISGL_GRAMMAR)
     list(FILTER sources EXCLUDE REGEX "/xgrammar/")
   endif()

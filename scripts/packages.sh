@@ -24,6 +24,7 @@ libedit-dev              =                 line editing in minisgl shell
 libcurl4-openssl-dev     =                 minisgl pull: downloads
 libssl-dev               =                 HTTPS, hashes of minisgl pull
 libtomlplusplus-dev      =                 the settings file (header only)
+libgloo-dev              =                 several ranks (--tp); looked for when there are some
 libgtest-dev             =                 unit tests
 libgmock-dev             =                 unit tests
 python3                  =                 end-to-end tests, tools

@@ -81,6 +81,7 @@ def test_a_seed_makes_an_answer_repeatable(client, model):
     assert len({answer(seed) for seed in (5, 6, 7)}) > 1
 
 
+@pytest.mark.batch_independent
 def test_a_seed_gives_the_same_answer_alone_and_among_fifty_others(client, model):
     def answer(i: int) -> tuple:
         reply = client.chat.completions.create(

@@ -86,6 +86,14 @@ def test_answers_to_random_schemas_are_valid_and_end(client):
     assert ends >= 0.95 * len(answers)
 
 
+def test_a_format_that_the_vocabulary_cannot_write_is_the_requests_fault(server):
+    """The sample model's vocabulary has no token with the byte F1."""
+    reply = chat(server.port, "Hello", guided_regex="a\U00043d6e", max_tokens=8)
+    assert reply.status == 400
+    assert "no token can follow" in reply.error["message"]
+    assert chat(server.port, "Hello", max_tokens=2).status == 200
+
+
 class Person(pydantic.BaseModel):
     name: str = pydantic.Field(max_length=12)
     age: int = pydantic.Field(ge=0, le=120)

@@ -12,6 +12,8 @@ namespace minisgl::app {
 Command add_bench_offline(CLI::App& bench);
 /// bench graphs: decode steps by the size of the graph that replays them.
 Command add_bench_graphs(CLI::App& bench);
+/// bench sums: how long ranks take to add up. Sums are checked before they are timed.
+Command add_bench_sums(CLI::App& bench);
 
 /// Since the system started this program; 0 where that cannot be told.
 double seconds_since_start();

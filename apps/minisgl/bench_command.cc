@@ -39,8 +39,12 @@ Command add_bench(CLI::App& app) {
       *app.add_subcommand("graphs", "Decode steps by the size of the graph that replays them");
   const Command run_offline = add_bench_offline(offline);
   const Command run_graphs = add_bench_graphs(graphs);
-  return
-      [&graphs, run_offline, run_graphs] { return graphs.parsed() ? run_graphs() : run_offline(); };
+  CLI::App& sums = *app.add_subcommand("sums", "What ranks take to add up, by the size of the sum");
+  const Command run_sums = add_bench_sums(sums);
+  return [&graphs, &sums, run_offline, run_graphs, run_sums] {
+    if (sums.parsed()) return run_sums();
+    return graphs.parsed() ? run_graphs() : run_offline();
+  };
 }
 
 }  // namespace minisgl::app

@@ -18,6 +18,7 @@
 #include "bench.h"
 #include "llm/local_generator.h"
 #include "llm/offline_workload.h"
+#include "ranks.h"
 
 namespace minisgl::app {
 namespace {
@@ -27,6 +28,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   LlmOptions llm;
+  RankFlags ranks;
   OfflineWorkload single;              ///< unless there are workloads
   std::vector<std::string> workloads;  ///< of parse_offline_workload()
   std::optional<double> temperature;
@@ -264,7 +266,7 @@ Result measure(LocalGenerator& generator, const Options& o, const OfflineWorkloa
           .ready_seconds = ready_seconds};
 }
 
-int bench_offline(const Options& o) {
+int bench_offline(const Options& o, const RankSetup& ranks) {
   std::vector<OfflineWorkload> workloads;
   for (const std::string& text : o.workloads) {
     workloads.push_back(parse_offline_workload(text));
@@ -272,7 +274,7 @@ int bench_offline(const Options& o) {
   }
   if (workloads.empty()) workloads.push_back(o.single);
   log::set_level(log::Level::kWarning);
-  LocalGenerator generator(o.llm);
+  LocalGenerator generator(o.llm, ranks);
   const double ready_seconds = seconds_since_start();
   std::uint64_t state = 0;
   for (const OfflineWorkload& workload : workloads) {
@@ -294,6 +296,7 @@ int bench_offline(const Options& o) {
 Command add_bench_offline(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_engine_flags(app, options->llm);
+  add_rank_flags(app, options->ranks);
   OfflineWorkload& single = options->single;
   const std::vector<CLI::Option*> numbers{
       app.add_option("--num-prompts", single.num_prompts, "Requests at once")
@@ -322,7 +325,10 @@ Command add_bench_offline(CLI::App& app) {
       ->check(number_from(1))
       ->capture_default_str();
   app.add_flag("--json", options->json, "Print one JSON object a workload, on a line of its own");
-  return [options] { return bench_offline(*options); };
+  return [options] {
+    return with_ranks(options->ranks, options->llm,
+                      [&](const RankSetup& ranks) { return bench_offline(*options, ranks); });
+  };
 }
 
 }  // namespace minisgl::app

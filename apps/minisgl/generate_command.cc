@@ -16,6 +16,7 @@
 #include "llm/generate_all.h"
 #include "llm/local_generator.h"
 #include "llm/sampling_json.h"
+#include "ranks.h"
 
 namespace minisgl::app {
 namespace {
@@ -24,6 +25,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   LlmOptions llm;
+  RankFlags ranks;
   std::string prompt;
   std::string input;
   bool chat = false;
@@ -146,10 +148,10 @@ class OrderedOutput {
   std::map<std::size_t, std::string> waiting_;
 };
 
-int generate_file(const Options& options) {
+int generate_file(const Options& options, const RankSetup& ranks) {
   std::ifstream file(options.input);
   if (!file) throw Error("cannot read " + options.input);
-  LocalGenerator generator(options.llm);
+  LocalGenerator generator(options.llm, ranks);
   std::vector<GenerateRequest> requests;
   std::vector<std::size_t> indices;  // of the requests among the lines
   OrderedOutput output(options.json);
@@ -175,8 +177,8 @@ int generate_file(const Options& options) {
   return failed ? 1 : 0;
 }
 
-int generate_one(const Options& options) {
-  LocalGenerator generator(options.llm);
+int generate_one(const Options& options, const RankSetup& ranks) {
+  LocalGenerator generator(options.llm, ranks);
   GenerateRequest request{.prompt = options.prompt};
   if (options.chat)
     request = chat_request(
@@ -207,6 +209,7 @@ Command add_generate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   SamplingParams& s = options->sampling;
   add_engine_flags(app, options->llm);
+  add_rank_flags(app, options->ranks);
   add_chat_flags(app, options->llm);
   auto* prompt =
       app.add_option("--prompt", options->prompt, "Text to continue; the answer is streamed")
@@ -278,7 +281,10 @@ Command add_generate(CLI::App& app) {
       return 2;
     }
     log::set_level(log::Level::kWarning);  // the answer is what the user wants to see
-    return options->input.empty() ? generate_one(*options) : generate_file(*options);
+    return with_ranks(options->ranks, options->llm, [&](const RankSetup& ranks) {
+      return options->input.empty() ? generate_one(*options, ranks)
+                                    : generate_file(*options, ranks);
+    });
   };
 }
 

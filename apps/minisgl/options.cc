@@ -138,17 +138,12 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
 }
 
 void add_upstream_flags(CLI::App& app) {
-  const auto only_one = [](const std::string& text) {
-    return text == "1" ? std::string()
-                       : in_quotes(text) + " cannot be had: a model runs on one device (1)";
-  };
   const auto auto_or_fused = [](const std::string& text) {
     return text == "auto" || text == "fused"
                ? std::string()
                : in_quotes(text) + " is not known; known are auto, fused";
   };
   const std::vector<CLI::Option*> options{
-      app.add_option("--tensor-parallel-size,--tp-size,--tp")->check(only_one),
       app.add_option("--moe-backend")->check(auto_or_fused),
       app.add_flag("--disable-pynccl"),
   };

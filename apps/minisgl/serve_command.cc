@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +17,9 @@
 #include "base/log.h"
 #include "commands.h"
 #include "llm/local_generator.h"
+#include "minisgl/error.h"
 #include "minisgl/server.h"
+#include "ranks.h"
 #include "serve_loop.h"
 #include "server_options.h"
 
@@ -24,6 +28,7 @@ namespace {
 
 struct Options {
   LlmOptions llm;
+  RankFlags ranks;
   ServerFlags flags;
   std::vector<std::string> served_names;
 };
@@ -50,8 +55,14 @@ std::string url_of(const ServerOptions& options, std::uint16_t port) {
   return fmt::format("{}://{}:{}", options.tls_certificate.empty() ? "http" : "https", host, port);
 }
 
-int serve(const Options& options) {
-  if (options.flags.log_format == "json") log::set_format(log::Format::kJson);
+/// Ends the process without giving anything back: work of a GPU may wait for a rank that is gone,
+/// and so would whoever frees its memory. The other ranks end with this one.
+[[noreturn]] void leave(const std::string& fault) {
+  std::fprintf(stderr, "minisgl: %s\n", fault.c_str());
+  std::_Exit(1);
+}
+
+int serve(const Options& options, const RankSetup& ranks) {
   ServerOptions server_settings = server_options(options.flags);
   LlmOptions llm_settings = options.llm;
   if (!options.served_names.empty()) {
@@ -65,13 +76,18 @@ int serve(const Options& options) {
   mallopt(M_ARENA_MAX, 1);
   const sigset_t signals = block_signals();
   std::optional<ExitOnSignal> while_loading(std::in_place, signals);
-  LocalGenerator generator(llm_settings);
+  LocalGenerator generator(llm_settings, ranks);
   while_loading.reset();
   Server server(generator, server_settings);
   server.start();
   log::info("Ready: {} is served at {}/v1", generator.model_name(),
             url_of(server_settings, server.port()));
-  serve_until_stopped(server, generator, signals, server_settings.stop_deadline);
+  try {
+    serve_until_stopped(server, generator, signals, server_settings.stop_deadline);
+  } catch (const Error& e) {
+    if (ranks.group != nullptr) leave(e.what());
+    throw;
+  }
   log::info("Stopped");
   return 0;
 }
@@ -90,8 +106,14 @@ Command add_serve(CLI::App& app) {
   add_server_flags(app, options->flags);
   add_engine_flags(app, options->llm);
   add_chat_flags(app, options->llm);
+  add_rank_flags(app, options->ranks);
   add_upstream_flags(app);
-  return [options] { return serve(*options); };
+  return [options] {
+    if (options->flags.log_format == "json") log::set_format(log::Format::kJson);
+    block_signals();  // before there are threads that watch ranks
+    return with_ranks(options->ranks, options->llm,
+                      [&](const RankSetup& ranks) { return serve(*options, ranks); });
+  };
 }
 
 }  // namespace minisgl::app

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "commands.h"
 #include "llm/local_generator.h"
+#include "ranks.h"
 
 namespace minisgl::app {
 namespace {
@@ -105,9 +106,14 @@ std::string answer(LocalGenerator& generator, const Json& history, const Samplin
   return text;
 }
 
-int shell(LlmOptions options) {
+/// A conversation has one request at a time.
+LlmOptions for_one_request(LlmOptions options) {
   options.max_running_requests = 1;
   options.graph_max_batch_size = std::min(options.graph_max_batch_size, 1);
+  return options;
+}
+
+int shell(const LlmOptions& options, const RankSetup& ranks) {
   const auto settings = [](SamplingParams s) {
     s.temperature = env_double("MINISGL_SHELL_TEMPERATURE", s.temperature);
     s.top_k = env_int("MINISGL_SHELL_TOP_K", s.top_k);
@@ -118,7 +124,7 @@ int shell(LlmOptions options) {
   };
   const SamplingParams ours{.temperature = 0.6};
   settings(ours);  // a bad variable is better said before a model is loaded
-  LocalGenerator generator(options);
+  LocalGenerator generator(options, ranks);
   const SamplingParams sampling = settings(generator.sampling_defaults().over(ours));
   log::set_level(log::Level::kWarning);  // from here on the terminal belongs to the conversation
   std::printf(
@@ -160,12 +166,17 @@ int shell(LlmOptions options) {
 
 Command add_shell(CLI::App& app) {
   auto options = std::make_shared<LlmOptions>();
+  auto rank_flags = std::make_shared<RankFlags>();
   add_engine_flags(app, *options);
+  add_rank_flags(app, *rank_flags);
   add_chat_flags(app, *options);
   app.footer(
       "MINISGL_SHELL_TEMPERATURE (0.6), MINISGL_SHELL_TOP_K (-1), MINISGL_SHELL_TOP_P (1.0) and\n"
       "MINISGL_SHELL_MAX_TOKENS (2048) in the environment set how it answers.");
-  return [options] { return shell(*options); };
+  return [options, rank_flags] {
+    const LlmOptions one = for_one_request(*options);
+    return with_ranks(*rank_flags, one, [&](const RankSetup& ranks) { return shell(one, ranks); });
+  };
 }
 
 }  // namespace minisgl::app

@@ -13,6 +13,7 @@
 namespace minisgl {
 
 class AttentionBackend;
+class Communicator;
 
 /// Arithmetic of a forward pass.
 enum class Compute : std::uint8_t {
@@ -42,6 +43,7 @@ struct ForwardContext {
   /// Type of what layers pass on to each other; the residual stream and logits are f32 always.
   DType activations = DType::kF32;
   const ScoredTokens* scored = nullptr;
+  Communicator* ranks = nullptr;  ///< that share the model's weights; null: this rank has all
 };
 
 }  // namespace minisgl

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "base/log.h"
 #include "base/math.h"
@@ -140,8 +141,12 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
           config_.attention_backend);
   }
   config_.page_size = supported_page_size(config_.attention_backend, config_.page_size);
+  const int ranks = config_.ranks.tensors == nullptr ? 1 : config_.ranks.tensors->size();
+  const std::int64_t heads = m.num_heads / ranks;
+  const std::int64_t kv_heads = std::max<std::int64_t>(m.num_kv_heads / ranks, 1);
+  memory_bytes_ = find_memory();
   KvPoolConfig pool{.num_layers = static_cast<std::int32_t>(m.num_layers),
-                    .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
+                    .num_kv_heads = static_cast<std::int32_t>(kv_heads),
                     .head_dim = static_cast<std::int32_t>(m.head_dim),
                     .num_pages = 0,
                     .page_size = config_.page_size,
@@ -151,7 +156,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                                      .page_size = config_.page_size,
                                      .max_rows = config_.max_running_requests,
                                      .max_seq_len = static_cast<std::int32_t>(context),
-                                     .available_bytes = available_memory_bytes(config_.device),
+                                     .available_bytes = memory_bytes_,
                                      .memory_ratio = config_.memory_ratio,
                                      .num_pages_override = config_.num_pages});
   limits_ = {.num_pages = plan.num_pages,
@@ -168,8 +173,8 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
   pool.num_pages = plan.num_pages;
   kv_pool_ = std::make_unique<KvPool>(pool);
   attention_ = make_attention_backend(config_.attention_backend,
-                                      {.num_heads = static_cast<std::int32_t>(m.num_heads),
-                                       .num_kv_heads = static_cast<std::int32_t>(m.num_kv_heads),
+                                      {.num_heads = static_cast<std::int32_t>(heads),
+                                       .num_kv_heads = static_cast<std::int32_t>(kv_heads),
                                        .head_dim = static_cast<std::int32_t>(m.head_dim),
                                        .scale = static_cast<float>(m.score_scale()),
                                        .page_size = config_.page_size,
@@ -192,7 +197,8 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
                      .attention = *attention_,
                      .kv = kv_pool_->view(),
                      .compute = config_.compute,
-                     .activations = activation_type(config_, model_->config())});
+                     .activations = activation_type(config_, model_->config()),
+                     .ranks = config_.ranks.tensors});
   sampler_ = std::make_unique<Sampler>(
       SamplerConfig{.num_slots = kSlots, .vocab_size = limits_.vocab_size}, *stream_, *scratch_);
   capture_graphs();
@@ -210,12 +216,41 @@ Engine::~Engine() {
   if (graphs_ != nullptr) graphs_->destroy();
 }
 
+/// Bytes that this rank may take, by what is free on the rank that has least: a pool of one size
+/// has to fit everywhere.
+std::int64_t Engine::find_memory() const {
+  if (config_.ranks.host == nullptr) return available_memory_bytes(config_.device);
+  config_.ranks.host->barrier();  // all have their weights
+  return agree_on_memory(available_memory_bytes(config_.device), config_.device, config_.ranks);
+}
+
+/// As Event::synchronize(). With several ranks a GPU may wait for one that is gone, without end.
+void Engine::wait_for(Event& event) const {
+  if (config_.ranks.host == nullptr || config_.device.is_cpu()) return event.synchronize();
+  constexpr int kTurnsPerLook = 10'000;  // some milliseconds
+  const auto end = std::chrono::steady_clock::now() + config_.step_timeout;
+  for (std::int64_t turn = 1; !event.reached(); ++turn) {
+    std::this_thread::yield();
+    if (turn % kTurnsPerLook != 0) continue;
+    std::string fault = config_.fault ? config_.fault() : "";
+    if (fault.empty() && std::chrono::steady_clock::now() > end)
+      fault = "a step was not done within " + std::to_string(config_.step_timeout.count() / 1000) +
+              " s (--distributed-timeout): a rank does not answer";
+    if (fault.empty()) continue;
+    config_.ranks.tensors->abort();
+    throw Error(fault);
+  }
+}
+
 std::vector<std::int32_t> Engine::plan_graphs() const {
+  // Ranks capture the same graphs; one alone looks again at what its pool has left.
+  const std::int64_t free_bytes =
+      config_.ranks.host == nullptr ? available_memory_bytes(config_.device) : memory_bytes_;
   return graph_batch_sizes({.listed = config_.graph_batch_sizes,
                             .max_batch_size = config_.graph_max_batch_size,
                             .max_rows = limits_.max_rows,
                             .device = config_.device,
-                            .free_bytes = available_memory_bytes(config_.device)});
+                            .free_bytes = free_bytes});
 }
 
 void Engine::capture_graphs() {
@@ -267,7 +302,8 @@ std::int64_t Engine::plan_scratch_bytes() {
                      .metadata = metadata.get(),
                      .kv = kv_pool_->view(),
                      .compute = config_.compute,
-                     .activations = activation_type(config_, model_->config())};
+                     .activations = activation_type(config_, model_->config()),
+                     .ranks = config_.ranks.tensors};
   const TensorView logits(nullptr, {logit_rows, limits_.vocab_size}, DType::kF32);
   model_->forward(ctx, logits);
   const std::int64_t sampling =
@@ -411,7 +447,7 @@ std::span<const TokenId> Engine::collect(Batch& batch) {
         "collect() of a step that was not launched");
   Slot& slot = *slots_[batch.slot];
   const cuda::Range range("collect");
-  slot.done->synchronize();
+  wait_for(*slot.done);
   const StepMeter::Clock::time_point end = StepMeter::Clock::now();
   meter_.record(slot.work, slot.launched, end);
   group_meter_.record(slot.kind, slot.work, slot.launched, end);

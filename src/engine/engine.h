@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "attention/backend.h"
+#include "comm/rank_group.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
 #include "engine/graph_runner.h"
@@ -43,6 +45,12 @@ struct EngineConfig {
   /// GPU it is slow, and needs the attention backend ref, which "auto" then is.
   bool deterministic = false;
   bool check_graphs = false;  ///< stop when an input of a graph was not refreshed; slow
+  /// The ranks that share the model; the model is then this rank's part of it.
+  RankLinks ranks = {};
+  /// With several ranks: a step that takes longer is a fault.
+  std::chrono::milliseconds step_timeout{60'000};
+  /// Asked while a step is waited for: what it returns, unless empty, is a fault.
+  std::function<std::string()> fault = {};
   /// For tests: called on the stream with each step's logits [samples, vocab] before they are
   /// sampled.
   std::function<void(const Batch&, TensorView logits)> on_logits = {};
@@ -65,6 +73,7 @@ class Engine final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   const Model& model() const { return *model_; }
+  Device device() const { return config_.device; }
   std::string_view attention_backend() const { return attention_->name(); }
   int num_threads() const;
   /// Bytes of the KV pool if all of it is used.
@@ -97,11 +106,14 @@ class Engine final : public Executor {
   void draw(Batch& batch, Slot& slot);
   std::int64_t plan_scratch_bytes();
   void show_logits(const Batch& batch, TensorView logits);
+  std::int64_t find_memory() const;
+  void wait_for(Event& event) const;
   std::vector<std::int32_t> plan_graphs() const;
   void capture_graphs();
 
   std::unique_ptr<Model> model_;
   EngineConfig config_;
+  std::int64_t memory_bytes_;  // available at start, on every rank
   ExecutorLimits limits_;
   std::vector<std::int32_t> graph_sizes_;
   std::int32_t max_rows_ = 0;    // of a step, padding included

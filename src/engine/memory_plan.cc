@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -57,6 +58,28 @@ std::int64_t available_memory_bytes(Device device) {
   if constexpr (cuda::kBuilt)
     if (!device.is_cpu()) return cuda::memory(device).free_bytes;
   return available_memory_bytes();
+}
+
+std::int64_t agree_on_memory(std::int64_t available_bytes, Device device, const RankLinks& ranks) {
+  if (device.is_cpu()) available_bytes /= ranks.sharing_host;
+  Message mine(sizeof(available_bytes));
+  std::memcpy(mine.data(), &available_bytes, sizeof(available_bytes));
+  std::int64_t least = kUnlimited;
+  std::int64_t most = 0;
+  std::string list;
+  for (const Message& message : ranks.host->all_gather(mine)) {
+    std::int64_t bytes = 0;
+    check(message.size() == sizeof(bytes), "a rank did not say how much memory it has");
+    std::memcpy(&bytes, message.data(), sizeof(bytes));
+    least = std::min(least, bytes);
+    most = std::max(most, bytes);
+    list += fmt::format("{}{:.2f} GiB", list.empty() ? "" : ", ", gib(bytes));
+  }
+  constexpr std::int64_t kMostSpread = std::int64_t{2} << 30;
+  if (!device.is_cpu() && most - least > kMostSpread)
+    throw Error("the GPUs of the ranks have very different amounts of free memory (" + list +
+                "): see what else runs on them");
+  return least;
 }
 
 std::int64_t resident_memory_bytes() {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "comm/rank_group.h"
 #include "tensor/device.h"
 
 namespace minisgl {
@@ -14,6 +15,11 @@ std::int64_t available_memory_bytes();
 
 /// The same of a device: of a GPU what is free, whoever uses the rest.
 std::int64_t available_memory_bytes(Device device);
+
+/// What each of the ranks may count on, where this one finds `available_bytes` on `device`: the
+/// least of all, on a CPU divided by the ranks that share a host. All ranks call it together.
+/// Throws Error if GPUs differ by more than 2 GiB: something else is on one of them.
+std::int64_t agree_on_memory(std::int64_t available_bytes, Device device, const RankLinks& ranks);
 
 /// Bytes of this process that are in memory now.
 std::int64_t resident_memory_bytes();

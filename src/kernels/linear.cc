@@ -257,14 +257,22 @@ void round_to_bf16(TensorView x, TensorView y, Stream& stream) {
   });
 }
 
-void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {
-  if constexpr (cuda::kBuilt)
-    if (!stream.device().is_cpu()) return gpu::embedding(ids, table, y, stream);
+namespace {
+
+void check_embedding(TensorView ids, const PackedMatrix& table, TensorView y) {
   check(ids.rank() == 1, "ids of embedding: expected one dimension, found ", ids.rank());
   check_tensor(ids, {-1}, DType::kI32, "ids of embedding");
   check_tensor(y, {ids.dim(0), table.cols()}, DType::kF32, "y of embedding");
   check(ids.stride(0) == 1 && y.stride(1) == 1,
         "embedding: ids and the columns of y must be contiguous");
+}
+
+}  // namespace
+
+void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::embedding(ids, table, /*first_id=*/0, y, stream);
+  check_embedding(ids, table, y);
   if (ids.dim(0) == 0) return;
   as_cpu(stream).run([ids, &table, y](ThreadPool& pool) {
     const auto* id = reinterpret_cast<const std::int32_t*>(ids.data);
@@ -274,6 +282,27 @@ void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& 
             " is outside of the embedding's ", table.rows(), " rows");
     pool.parallel_for(ids.dim(0),
                       [&](std::int64_t t) { cpu::read_row(table, id[t], out + t * y.stride(0)); });
+  });
+}
+
+void embedding_part(TensorView ids, const PackedMatrix& table, std::int64_t first_id, TensorView y,
+                    Stream& stream) {
+  if constexpr (cuda::kBuilt)
+    if (!stream.device().is_cpu()) return gpu::embedding(ids, table, first_id, y, stream);
+  check_embedding(ids, table, y);
+  if (ids.dim(0) == 0) return;
+  as_cpu(stream).run([ids, &table, first_id, y](ThreadPool& pool) {
+    const auto* id = reinterpret_cast<const std::int32_t*>(ids.data);
+    auto* out = reinterpret_cast<float*>(y.data);
+    pool.parallel_for(ids.dim(0), [&](std::int64_t t) {
+      const std::int64_t row = id[t] - first_id;
+      float* to = out + t * y.stride(0);
+      if (row >= 0 && row < table.rows()) {
+        cpu::read_row(table, row, to);
+      } else {
+        std::fill_n(to, table.cols(), 0.0F);
+      }
+    });
   });
 }
 

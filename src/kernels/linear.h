@@ -102,4 +102,10 @@ void round_to_bf16(TensorView x, TensorView y, Stream& stream);
 /// y[t, :] = table[ids[t], :] as f32. ids [T] i32, y [T, cols] f32. Exact.
 void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);
 
+/// embedding() of a table whose first row is that of token `first_id`: ids before it and behind the
+/// last row give zeros. The sum over the ranks that divide a table is the whole table's row,
+/// exactly.
+void embedding_part(TensorView ids, const PackedMatrix& table, std::int64_t first_id, TensorView y,
+                    Stream& stream);
+
 }  // namespace minisgl::kernels

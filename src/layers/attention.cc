@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attention/backend.h"
+#include "comm/communicator.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
 #include "layers/norm.h"
@@ -29,9 +30,10 @@ MergedColumnLinear qkv(const Weights& w, const ModelConfig& c) {
     q_order = paired_rows(c.num_heads, c.head_dim);
     k_order = paired_rows(c.num_kv_heads, c.head_dim);
   }
+  const std::int64_t kv_size = c.num_kv_heads * c.head_dim;
   const std::array<Projection, 3> parts{{{"q_proj", c.num_heads * c.head_dim, q_order},
-                                         {"k_proj", c.num_kv_heads * c.head_dim, k_order},
-                                         {"v_proj", c.num_kv_heads * c.head_dim}}};
+                                         {"k_proj", kv_size, k_order, c.num_kv_heads},
+                                         {"v_proj", kv_size, {}, c.num_kv_heads}}};
   return MergedColumnLinear(w, c.hidden_size, parts, c.qkv_bias);
 }
 
@@ -48,9 +50,6 @@ RopeAttention::RopeAttention(const Weights& w, const ModelConfig& c, TensorView 
       output_(w.scope("o_proj"), c.hidden_size, c.num_heads * c.head_dim),
       norms_projections_(c.projection_qk_norm) {
   if (!c.qk_norm && !c.projection_qk_norm) return;
-  check(!c.projection_qk_norm || w.shard().world == 1, c.architecture,
-        " normalises over all heads, which are divided over ", w.shard().world,
-        " ranks; that is not supported");
   const NormWeight change{.offset = c.norm_offset};
   const std::int64_t q_heads = c.projection_qk_norm ? c.num_heads : 1;
   const std::int64_t k_heads = c.projection_qk_norm ? c.num_kv_heads : 1;
@@ -60,11 +59,41 @@ RopeAttention::RopeAttention(const Weights& w, const ModelConfig& c, TensorView 
 
 /// The norms over all query heads and over all key heads, in place.
 void RopeAttention::norm_projections(TensorView qkv, ForwardContext& ctx) const {
-  const std::int64_t q_size = q_norm_.view().dim(0);
-  const TensorView q = qkv.columns(0, q_size);
-  const TensorView k = qkv.columns(q_size, q_size + k_norm_.view().dim(0));
-  kernels::rms_norm(q, q_norm_, norm_eps_, q, ctx.stream);
-  kernels::rms_norm(k, k_norm_, norm_eps_, k, ctx.stream);
+  const std::int64_t q_size = num_heads_ * head_dim_;
+  const std::int64_t k_size = (qkv.dim(1) - q_size) / 2;
+  norm_projection(qkv.columns(0, q_size), q_norm_, ctx);
+  norm_projection(qkv.columns(q_size, q_size + k_size), k_norm_, ctx);
+}
+
+/// The norm over all heads, of which x has this rank's, in place.
+void RopeAttention::norm_projection(TensorView x, TensorView weight, ForwardContext& ctx) const {
+  if (ctx.ranks == nullptr) {
+    kernels::rms_norm(x, weight, norm_eps_, x, ctx.stream);
+    return;
+  }
+  const ScratchScope scope(ctx.scratch);
+  const auto bytes = [&](std::int64_t count) {
+    return static_cast<std::size_t>(bytes_of(x.dtype, count));
+  };
+  const std::int64_t rows = x.dim(0);
+  const std::int64_t width = x.dim(1);
+  const std::int64_t copies = width * ctx.ranks->size() / weight.dim(0);  // ranks with equal heads
+  const TensorView part = ctx.scratch.alloc({rows, width}, x.dtype);
+  const TensorView all = ctx.scratch.alloc({rows, width * ctx.ranks->size()}, x.dtype);
+  ctx.stream.copy_rows({part.data, bytes(width)}, {x.data, bytes(x.stride(0))}, bytes(width),
+                       static_cast<std::size_t>(rows));
+  gather_columns(part, all, ctx);
+  // With copies of heads: one of each.
+  const TensorView whole = ctx.scratch.alloc({rows, weight.dim(0)}, x.dtype);
+  for (std::int64_t at = 0; at < weight.dim(0); at += width)
+    ctx.stream.copy_rows({whole.data + bytes(at), bytes(weight.dim(0))},
+                         {all.data + bytes(at * copies), bytes(all.dim(1))}, bytes(width),
+                         static_cast<std::size_t>(rows));
+  kernels::rms_norm(whole, weight, norm_eps_, whole, ctx.stream);
+  const std::int64_t mine = ctx.ranks->rank() / copies * width;
+  ctx.stream.copy_rows({x.data, bytes(x.stride(0))},
+                       {whole.data + bytes(mine), bytes(weight.dim(0))}, bytes(width),
+                       static_cast<std::size_t>(rows));
 }
 
 void RopeAttention::forward(const Normed& x, const BranchOutput& output,

@@ -6,8 +6,9 @@
 
 namespace minisgl::layers {
 
-/// Self-attention with rotary positions over the paged KV cache; tensor-parallel over heads. It
-/// knows neither the batch's shape nor the attention backend: both are in the context.
+/// Self-attention with rotary positions over the paged KV cache; tensor-parallel over heads (where
+/// key heads are fewer than ranks, several ranks hold the same one). It knows neither the batch's
+/// shape nor the attention backend: both are in the context.
 ///
 /// Weights  q_proj [heads * head_dim, hidden], k_proj, v_proj [kv_heads * head_dim, hidden] (one
 ///          product; with biases if the architecture has them), o_proj [hidden, heads * head_dim],
@@ -26,6 +27,7 @@ class RopeAttention {
 
  private:
   void norm_projections(TensorView qkv, ForwardContext& ctx) const;
+  void norm_projection(TensorView x, TensorView weight, ForwardContext& ctx) const;
 
   std::int64_t layer_;
   std::int64_t num_heads_;  // of this rank

@@ -1,7 +1,9 @@
 #include "layers/linear.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "comm/communicator.h"
 #include "kernels/cuda/ops.h"
 
 namespace minisgl::layers {
@@ -55,12 +57,43 @@ void multiply(const Normed& x, const kernels::PackedMatrix& weight, TensorView y
   multiply(x.x, {&matrix, 1}, {}, y, ctx);
 }
 
+void sum_over_ranks(TensorView y, ForwardContext& ctx) {
+  if (ctx.ranks != nullptr) ctx.ranks->all_reduce(y, ctx.stream);
+}
+
+void gather_columns(TensorView part, TensorView y, ForwardContext& ctx) {
+  const ScratchScope scope(ctx.scratch);
+  const std::int64_t rows = part.dim(0);
+  const std::int64_t width = part.dim(1);
+  const TensorView parts = ctx.scratch.alloc({ctx.ranks->size(), rows * width}, part.dtype);
+  ctx.ranks->all_gather(part, parts, ctx.stream);
+  const auto bytes = [&](std::int64_t count) {
+    return static_cast<std::size_t>(bytes_of(part.dtype, count));
+  };
+  for (int rank = 0; rank < ctx.ranks->size(); ++rank) {
+    const std::int64_t begin = rank * width;
+    const std::int64_t end = std::min(begin + width, y.dim(1));
+    if (begin >= end) break;
+    const std::byte* from = parts.data + bytes(begin * rows);
+    ctx.stream.copy_rows({y.data + bytes(begin), bytes(y.stride(0))}, {from, bytes(width)},
+                         bytes(end - begin), static_cast<std::size_t>(rows));
+  }
+}
+
+namespace {
+
+Weights scope_of(const Weights& w, const Projection& part) {
+  const Weights scope = w.scope(part.name);
+  return part.parts == 0 ? scope : scope.with_shard(shard_of_parts(w.shard(), part.parts));
+}
+
+}  // namespace
+
 MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
                                        std::span<const Projection> parts, bool has_bias) {
   parts_.reserve(parts.size());
   for (const Projection& part : parts) {
-    parts_.push_back(
-        w.scope(part.name).matrix("weight", part.out, in, Split::kOut, part.row_order));
+    parts_.push_back(scope_of(w, part).matrix("weight", part.out, in, Split::kOut, part.row_order));
     out_size_ += parts_.back().rows();
   }
   if constexpr (cuda::kBuilt) {
@@ -76,7 +109,7 @@ MergedColumnLinear::MergedColumnLinear(const Weights& w, std::int64_t in,
   bias_ = Tensor({out_size_}, DType::kF32);
   float* out = bias_.view().as<float>();
   for (const Projection& part : parts) {
-    const Tensor share = w.scope(part.name).vector_shard("bias", part.out);
+    const Tensor share = scope_of(w, part).vector_shard("bias", part.out);
     std::memcpy(out, share.view().data, static_cast<std::size_t>(share.view().bytes()));
     out += share.view().numel();
   }
@@ -109,6 +142,7 @@ void RowLinear::forward(TensorView x, const BranchOutput& output, ForwardContext
   }
   const kernels::PackedMatrix* const weight = &weight_;
   multiply(x, {&weight, 1}, {}, output.y, ctx);
+  sum_over_ranks(output.y, ctx);
 }
 
 }  // namespace minisgl::layers

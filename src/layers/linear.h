@@ -45,11 +45,19 @@ bool fuses_products(const ForwardContext& ctx);
 void multiply(const Normed& x, const kernels::PackedMatrix& weight, TensorView y,
               ForwardContext& ctx);
 
+/// y = the sum of all ranks' y, where there is more than one.
+void sum_over_ranks(TensorView y, ForwardContext& ctx);
+
+/// y = the ranks' parts [num_rows, width], one beside the other. y [num_rows, N]: what is beyond N
+/// is dropped.
+void gather_columns(TensorView part, TensorView y, ForwardContext& ctx);
+
 /// One part of a merged projection: its weight is `name`.weight [out, in].
 struct Projection {
   std::string_view name;
   std::int64_t out = 0;
   std::span<const std::int32_t> row_order = {};  ///< see Weights::matrix
+  std::int64_t parts = 0;  ///< the most that `out` may be divided into; 0: any number of rows
 };
 
 /// Several projections of the same input, computed as one product; each rank has its share of the
@@ -81,7 +89,7 @@ class RowLinear {
   /// Takes weight [out, in] from `w`.
   RowLinear(const Weights& w, std::int64_t out, std::int64_t in);
 
-  /// x [num_tokens, in / ranks] -> output [num_tokens, out].
+  /// x [num_tokens, in / ranks] -> output [num_tokens, out], the same on all ranks.
   void forward(TensorView x, const BranchOutput& output, ForwardContext& ctx) const;
 
  private:

@@ -67,6 +67,7 @@ void MoeMlp::forward(TensorView x, TensorView y, ForwardContext& ctx) const {
   const kernels::PackedExperts* const down = &down_;
   multiply_grouped(activated, routing.offsets, {&down, 1}, sorted, ctx);
   kernels::combine_experts(sorted, routing, y, ctx.stream);
+  sum_over_ranks(y, ctx);
 }
 
 }  // namespace minisgl::layers

@@ -1,9 +1,11 @@
 #include "layers/weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <vector>
 
+#include "base/math.h"
 #include "kernels/cuda/ops.h"
 #include "tensor/half.h"
 
@@ -18,7 +20,21 @@ Tensor to_tensor(std::span<const float> values) {
 
 }  // namespace
 
-Weights Weights::scope(std::string_view name) const { return Weights(*load_, full_name(name)); }
+VocabRange vocab_range(Shard shard, std::int64_t vocab) {
+  if (shard.world == 1) return {0, vocab};
+  constexpr std::int64_t kMultiple = 8;  // widths of rows that a GPU takes
+  const std::int64_t part = round_up(ceil_div<std::int64_t>(vocab, shard.world), kMultiple);
+  if (part * (shard.world - 1) >= vocab)
+    throw Error("a vocabulary of " + std::to_string(vocab) + " tokens is too small for " +
+                std::to_string(shard.world) + " ranks; use fewer (--tp)");
+  return {shard.rank * part, std::min(vocab, (shard.rank + 1) * part)};
+}
+
+Weights Weights::scope(std::string_view name) const {
+  Weights inner = *this;
+  inner.prefix_ = full_name(name);
+  return inner;
+}
 
 bool Weights::has(std::string_view name) const {
   try {
@@ -106,7 +122,7 @@ Tensor Weights::vector(std::string_view name, std::int64_t size) const {
 }
 
 Tensor Weights::vector_shard(std::string_view name, std::int64_t size) const {
-  const auto [rank, world] = load_->shard;
+  const auto [rank, world] = shard_;
   check(size % world == 0, full_name(name), " of ", size, " does not divide over ", world,
         " ranks");
   const TensorView tensor = take(name, {size});
@@ -131,36 +147,11 @@ kernels::PackedMatrix Weights::pack(TensorView tensor, std::span<const std::int3
                                .share = [&] { return load_->source.share(tensor); }});
 }
 
-kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, std::int64_t in,
-                                      Split split, std::span<const std::int32_t> row_order) const {
-  const auto [rank, world] = load_->shard;
-  TensorView tensor = take(name, {out, in});
-  if (load_->faults != nullptr) {
-    const std::int64_t out_share = split == Split::kOut ? out / world : out;
-    const std::int64_t in_share = split == Split::kIn ? in / world : in;
-    return kernels::PackedMatrix(out_share, in_share, DType::kF32, kernels::Packing::kRows, {});
-  }
-  const std::int64_t block = info(tensor.dtype).block_elems;
-  check(in % block == 0, full_name(name), " has rows of ", in, " elements, which are not whole ",
-        minisgl::name(tensor.dtype), " blocks of ", block);
-  const TensorView whole = tensor;
-  std::vector<std::int32_t> order(row_order.begin(), row_order.end());
-  if (split == Split::kOut && world > 1) {
-    check(out % world == 0, full_name(name), " with ", out, " rows does not divide over ", world,
-          " ranks");
-    const std::int64_t share = out / world;
-    if (order.empty()) {
-      tensor = tensor.slice(rank * share, (rank + 1) * share);
-    } else {
-      order = {order.begin() + rank * share, order.begin() + (rank + 1) * share};
-    }
-  } else if (split == Split::kIn && world > 1) {
-    check(in % (world * block) == 0, full_name(name), " with ", in, " columns in blocks of ", block,
-          " does not divide over ", world, " ranks");
-    tensor = tensor.columns(rank * (in / world), (rank + 1) * (in / world));
-  }
+kernels::PackedMatrix Weights::pack_part(TensorView part, const TensorView& whole,
+                                         std::span<const std::int32_t> row_order,
+                                         std::string_view name) const {
   const std::int64_t bytes_before = load_->bytes;
-  kernels::PackedMatrix packed = pack(tensor, order, name);
+  kernels::PackedMatrix packed = pack(part, row_order, name);
   load_->bytes = bytes_before;  // of the file: another rank's part counts too
   if (packed.is_shared()) {
     count(whole);
@@ -168,6 +159,59 @@ kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, s
     release(whole);
   }
   return packed;
+}
+
+void Weights::note_undivided(const std::string& why) const {
+  if (load_->faults == nullptr) throw Error(why);
+  load_->faults->undivided.push_back(why);
+}
+
+kernels::PackedMatrix Weights::matrix(std::string_view name, std::int64_t out, std::int64_t in,
+                                      Split split, std::span<const std::int32_t> row_order) const {
+  const auto [rank, world] = shard_;
+  TensorView tensor = take(name, {out, in});
+  // A part ends at the end of a block: the numbers of one share a scale.
+  const std::int64_t block = tensor.empty() ? 1 : info(tensor.dtype).block_elems;
+  const std::int64_t divided = split == Split::kOut ? out : split == Split::kIn ? in / block : 0;
+  if (divided % world != 0)
+    note_undivided(full_name(name) + " [" + std::to_string(out) + ", " + std::to_string(in) + "]" +
+                   (split == Split::kIn && block > 1
+                        ? " of " + std::string(minisgl::name(tensor.dtype)) + " blocks of " +
+                              std::to_string(block)
+                        : "") +
+                   " does not divide over " + std::to_string(world) + " ranks");
+  if (load_->faults != nullptr) {
+    const std::int64_t out_share = split == Split::kOut ? out / world : out;
+    const std::int64_t in_share = split == Split::kIn ? in / world : in;
+    return kernels::PackedMatrix(out_share, in_share, DType::kF32, kernels::Packing::kRows, {});
+  }
+  check(in % block == 0, full_name(name), " has rows of ", in, " elements, which are not whole ",
+        minisgl::name(tensor.dtype), " blocks of ", block);
+  const TensorView whole = tensor;
+  std::vector<std::int32_t> order(row_order.begin(), row_order.end());
+  if (split == Split::kOut && world > 1) {
+    const std::int64_t share = out / world;
+    if (order.empty()) {
+      tensor = tensor.slice(rank * share, (rank + 1) * share);
+    } else {
+      order = {order.begin() + rank * share, order.begin() + (rank + 1) * share};
+    }
+  } else if (split == Split::kIn && world > 1) {
+    tensor = tensor.columns(rank * (in / world), (rank + 1) * (in / world));
+  }
+  return pack_part(tensor, whole, order, name);
+}
+
+kernels::PackedMatrix Weights::vocab_rows(std::string_view name, std::int64_t vocab,
+                                          std::int64_t in) const {
+  const VocabRange rows = vocab_range(shard_, vocab);
+  const TensorView whole = take(name, {vocab, in});
+  if (load_->faults != nullptr)
+    return kernels::PackedMatrix(rows.size(), in, DType::kF32, kernels::Packing::kRows, {});
+  const std::int64_t block = info(whole.dtype).block_elems;
+  check(in % block == 0, full_name(name), " has rows of ", in, " elements, which are not whole ",
+        minisgl::name(whole.dtype), " blocks of ", block);
+  return pack_part(whole.slice(rows.begin, rows.end), whole, {}, name);
 }
 
 }  // namespace minisgl::layers

@@ -23,6 +23,25 @@ struct Shard {
   std::int32_t world = 1;
 };
 
+/// The place of a rank where there are only `parts` parts to divide (the heads of keys and values):
+/// if those are fewer than the ranks, several ranks hold the same one.
+inline Shard shard_of_parts(Shard shard, std::int64_t parts) {
+  if (parts >= shard.world) return shard;
+  const auto few = static_cast<std::int32_t>(parts);
+  return {shard.rank * few / shard.world, few};
+}
+
+/// Rows [begin, end) of a table with a row for each token of the vocabulary.
+struct VocabRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// Those of one rank: equal parts of a multiple of 8 rows, but the last, which may be shorter.
+/// Throws Error if a rank would have none.
+VocabRange vocab_range(Shard shard, std::int64_t vocab);
+
 /// How a matrix [out, in] is divided over the ranks.
 enum class Split : std::uint8_t {
   kNone,  ///< every rank has all of it
@@ -35,6 +54,7 @@ struct WeightFaults {
   std::vector<std::string> missing = {};     ///< "model.norm.weight [64]"
   std::vector<std::string> misshapen = {};   ///< "lm_head.weight is [3, 4], expected [4, 4]"
   std::vector<std::string> unreadable = {};  ///< whole lines: a type that is not supported, ...
+  std::vector<std::string> undivided = {};   ///< whole lines: sizes that the ranks cannot share
 };
 
 /// The tensors that a model takes, with their shapes.
@@ -64,12 +84,18 @@ struct WeightLoad {
 class Weights {
  public:
   explicit Weights(WeightLoad& load, std::string prefix = "")
-      : load_(&load), prefix_(std::move(prefix)) {}
+      : load_(&load), shard_(load.shard), prefix_(std::move(prefix)) {}
 
   Weights scope(std::string_view name) const;
   /// Also true of a tensor that is there but cannot be read.
   bool has(std::string_view name) const;
-  const Shard& shard() const { return load_->shard; }
+  const Shard& shard() const { return shard_; }
+  /// The same scope, as a rank in another place takes from it.
+  Weights with_shard(Shard shard) const {
+    Weights other = *this;
+    other.shard_ = shard;
+    return other;
+  }
   const WeightSource& source() const { return load_->source; }
   /// `tensor`, which is in host memory as vectors are, where weights are to lie.
   Tensor to_device(Tensor tensor) const;
@@ -84,6 +110,10 @@ class Weights {
   kernels::PackedMatrix matrix(std::string_view name, std::int64_t out, std::int64_t in,
                                Split split, std::span<const std::int32_t> row_order = {}) const;
 
+  /// This rank's rows, vocab_range(), of `name` [vocab, in].
+  kernels::PackedMatrix vocab_rows(std::string_view name, std::int64_t vocab,
+                                   std::int64_t in) const;
+
  private:
   std::string full_name(std::string_view name) const;
   /// An empty view when there is no such tensor of this shape, and faults are only noted.
@@ -96,9 +126,16 @@ class Weights {
   void count(const TensorView& tensor) const;
   kernels::PackedMatrix pack(TensorView tensor, std::span<const std::int32_t> row_order,
                              std::string_view name) const;
+  /// As pack(), of a part of `whole`: progress and memory are those of the whole tensor.
+  kernels::PackedMatrix pack_part(TensorView part, const TensorView& whole,
+                                  std::span<const std::int32_t> row_order,
+                                  std::string_view name) const;
   std::vector<float> widened(const TensorView& tensor, std::string_view name) const;
+  /// Throws `why`, or notes it.
+  void note_undivided(const std::string& why) const;
 
   WeightLoad* load_;
+  Shard shard_;
   std::string prefix_;
 };
 

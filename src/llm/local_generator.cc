@@ -43,6 +43,21 @@ Device device_of(const LlmOptions& options) {
   throw Error("--device " + options.device + " is not there: " + why);
 }
 
+/// With what this rank's place decides: its GPU, its share of the host's processors.
+LlmOptions for_rank(LlmOptions options, const RankSetup& ranks) {
+  if (ranks.group == nullptr) return options;
+  if (options.device.starts_with("cuda:"))
+    throw Error("--device " + options.device +
+                " is one GPU: with several ranks say cuda, and name GPUs in CUDA_VISIBLE_DEVICES");
+  if (options.num_threads == 0)
+    options.num_threads = std::max(1, available_processors() / ranks.group->links().sharing_host);
+  if constexpr (cuda::kBuilt) {
+    if (!device_of(options).is_cpu())
+      options.device = "cuda:" + std::to_string(ranks.group->rank_on_host() % cuda::num_devices());
+  }
+  return options;
+}
+
 /// With what the device decides where `options` leave it open.
 LlmOptions with_device_defaults(LlmOptions options) {
   const bool cpu = device_of(options).is_cpu();
@@ -120,23 +135,35 @@ ChatOptions chat_options(const LlmOptions& options) {
           .parse_special_in_messages = options.parse_special_in_messages};
 }
 
-std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
-  const LlmOptions options = with_device_defaults(given);
+std::unique_ptr<Engine> open_engine(const LlmOptions& given, const RankSetup& ranks) {
+  const LlmOptions options = with_device_defaults(for_rank(given, ranks));
   const auto start = std::chrono::steady_clock::now();
   kernels::set_simd(options.simd);
-  const EngineConfig config = engine_config(options);
+  EngineConfig config = engine_config(options);
+  if constexpr (cuda::kBuilt) cuda::make_current(config.device);
   const std::filesystem::path path = hub::find_model(options.model);
+  layers::Shard shard;
+  if (ranks.group != nullptr) {
+    ranks.group->connect_devices(config.device);
+    config.ranks = ranks.group->links();
+    config.step_timeout = ranks.group->timeout();
+    config.fault = ranks.fault;
+    shard = {ranks.group->rank(), ranks.group->size()};
+  }
   std::unique_ptr<Model> model;
   {
     ProgressBar bar("Loading weights");
     model = load_model(path, {.num_threads = config.num_threads,
                               .max_seq_len = config.max_seq_len,
-                              .shard = {},
+                              .shard = shard,
                               .device = config.device,
                               .dtype = dtype_named(options.dtype),
                               .dummy_weights = options.dummy_weights,
                               .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                bar.update(done, total);
+                                if (ranks.fault)
+                                  if (const std::string fault = ranks.fault(); !fault.empty())
+                                    throw Error(fault);
+                                if (shard.rank == 0) bar.update(done, total);
                               }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
@@ -168,11 +195,11 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given) {
   return engine;
 }
 
-LocalGenerator::LocalGenerator(const LlmOptions& given)
+LocalGenerator::LocalGenerator(const LlmOptions& given, const RankSetup& ranks)
     : name_(given.served_model_name.empty() ? default_name(given.model) : given.served_model_name),
       path_(given.model) {
   const LlmOptions options = with_device_defaults(given);
-  load(options);
+  load(options, ranks);
   if (options.generation_config == "auto") sampling_defaults_ = engine_->model().config().sampling;
   if (const std::string text = describe(sampling_defaults_); !text.empty())
     log::info("Sampling unless asked otherwise (generation_config.json): {}", text);
@@ -183,11 +210,21 @@ LocalGenerator::LocalGenerator(const LlmOptions& given)
   }
   std::sort(eos_ids.begin(), eos_ids.end());
   eos_ids.erase(std::unique(eos_ids.begin(), eos_ids.end()), eos_ids.end());
+  if (ranks.group != nullptr) {
+    RankTurns::Options turns{.make_constraint = [this](const NewRequest& request) {
+      return make_constraint(request.sampling.response_format,
+                             static_cast<ReasoningStart>(request.constraint_start));
+    }};
+    turns.compare_batches |= ranks.compare_batches;
+    turns.idle_interval = std::min(turns.idle_interval, ranks.group->timeout() / 2);
+    turns_ = std::make_unique<RankTurns>(*ranks.group->links().host, std::move(turns));
+  }
   start({.prefill_budget_tokens = options.max_prefill_length,
          .prefix_cache = options.cache_type,
          .overlap = options.overlap,
          .eos_ids = std::move(eos_ids),
-         .check_integrity = true});
+         .check_integrity = true,
+         .ranks = turns_.get()});
   log::info("Scheduler: prompts in steps of {} tokens, {} prefix cache, overlap {}",
             options.max_prefill_length, options.cache_type, options.overlap ? "on" : "off");
 }
@@ -222,7 +259,7 @@ void LocalGenerator::start(SchedulerConfig config) {
   thread_ = std::thread([this] { run(); });
 }
 
-void LocalGenerator::load(const LlmOptions& options) {
+void LocalGenerator::load(const LlmOptions& options, const RankSetup& ranks) {
   // Errors in these come before minutes of loading.
   const ChatOptions chat = chat_options(options);
   const DialectOptions dialect{.tool_call_parser = options.tool_call_parser,
@@ -231,7 +268,7 @@ void LocalGenerator::load(const LlmOptions& options) {
   // The vocabulary is read while the weights are repacked.
   const std::filesystem::path path = hub::find_model(options.model);
   auto tokenizer = std::async(std::launch::async, [&] { return load_tokenizer(path); });
-  auto engine = open_engine(options);
+  auto engine = open_engine(options, ranks);
   engine_ = engine.get();
   executor_ = std::move(engine);
   try {
@@ -255,11 +292,15 @@ void LocalGenerator::load(const LlmOptions& options) {
 
 LocalGenerator::~LocalGenerator() {
   scheduler_->stop();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
+
+void LocalGenerator::wait() { thread_.join(); }
 
 void LocalGenerator::run() {
   try {
+    if constexpr (cuda::kBuilt)
+      if (engine_ != nullptr) cuda::make_current(engine_->device());
     scheduler_->run();
   } catch (const std::exception& e) {
     log::error("The engine has failed: {}", e.what());
@@ -308,15 +349,21 @@ std::vector<TokenId> LocalGenerator::encode(const decltype(GenerateRequest::prom
   return tokenizer().encode(std::get<MarkedText>(prompt));
 }
 
+/// Every rank makes it of the same request.
+std::unique_ptr<TokenConstraint> LocalGenerator::make_constraint(const ResponseFormat& format,
+                                                                 ReasoningStart reasoning) const {
+  tokenizer();  // throws when there is none
+  std::unique_ptr<TokenConstraint> constraint = grammars_->constraint(format);
+  if (reasoning == ReasoningStart::kOver || reasoning_tokens_ == nullptr) return constraint;
+  return std::make_unique<ReasoningGate>(std::move(constraint), reasoning_tokens_,
+                                         /*in_reasoning=*/reasoning == ReasoningStart::kBegun);
+}
+
 /// Gives `work` what follows its response format.
 void LocalGenerator::constrain(NewRequest& work, ReasoningStart reasoning) const {
   if (work.sampling.response_format.kind == ResponseFormat::Kind::kText) return;
-  tokenizer();  // throws when there is none
-  work.constraint = grammars_->constraint(work.sampling.response_format);
-  if (reasoning != ReasoningStart::kOver && reasoning_tokens_ != nullptr)
-    work.constraint =
-        std::make_unique<ReasoningGate>(std::move(work.constraint), reasoning_tokens_,
-                                        /*in_reasoning=*/reasoning == ReasoningStart::kBegun);
+  work.constraint = make_constraint(work.sampling.response_format, reasoning);
+  work.constraint_start = static_cast<std::int32_t>(reasoning);
   work.sampling.min_tokens = 0;  // the format alone says where an answer may end
 }
 

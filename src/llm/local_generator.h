@@ -10,26 +10,40 @@
 #include <thread>
 
 #include "chat/stop_matcher.h"
+#include "comm/rank_group.h"
 #include "engine/engine.h"
 #include "grammar/grammar.h"
 #include "grammar/reasoning_gate.h"
 #include "llm/generator.h"
 #include "minisgl/llm.h"
+#include "scheduler/rank_turns.h"
 #include "tokenizer/chat_renderer.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace minisgl {
 
+/// What makes a process one of several that share a model.
+struct RankSetup {
+  RankGroup* group = nullptr;  ///< null: it is alone
+  /// Why a rank is known to have failed, by whoever watches the processes; "" if none is. May be
+  /// empty.
+  std::function<std::string()> fault = {};
+  bool compare_batches = false;  ///< in every build; see RankTurns::Options
+};
+
 /// Loads a model and runs its scheduler on a thread of its own. Requests that still run when it is
 /// destroyed are aborted.
+///
+/// With several ranks each has one. That of the first rank is used; those of the others compute
+/// what the first one asks for, and end with it: wait() there.
 ///
 /// A model folder may lack a tokenizer that we can read: such a model serves token ids, and text
 /// gets a RequestError saying why.
 class LocalGenerator final : public Generator {
  public:
   /// Throws Error when the model cannot be loaded or does not fit. Logs what was chosen and why.
-  explicit LocalGenerator(const LlmOptions& options);
+  explicit LocalGenerator(const LlmOptions& options, const RankSetup& ranks = {});
   /// With something in the engine's place, to test or measure everything around it. Without
   /// `tokenizer` it serves token ids only.
   LocalGenerator(std::string name, std::unique_ptr<Executor> executor,
@@ -65,6 +79,9 @@ class LocalGenerator final : public Generator {
   }
   SamplingDefaults sampling_defaults() const override { return sampling_defaults_; }
 
+  /// Returns when the scheduler has ended: for ranks other than the first.
+  void wait();
+
   /// What the engine died of; "" while it lives. All requests have got an error by then.
   std::string fault() const;
 
@@ -84,8 +101,10 @@ class LocalGenerator final : public Generator {
     int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   };
 
-  void load(const LlmOptions& options);
+  void load(const LlmOptions& options, const RankSetup& ranks);
   void start(SchedulerConfig config);
+  std::unique_ptr<TokenConstraint> make_constraint(const ResponseFormat& format,
+                                                   ReasoningStart reasoning) const;
   void constrain(NewRequest& work, ReasoningStart reasoning) const;
   void deliver(std::span<const TokenEvent> events);
   GenerateUpdate advance(Answer& answer, const TokenEvent& event) const;
@@ -105,7 +124,8 @@ class LocalGenerator final : public Generator {
   std::shared_ptr<const ReasoningTokens> reasoning_tokens_;  // null: no reasoning before formats
   ChatDialect chat_dialect_;
   std::unique_ptr<Executor> executor_;
-  Engine* engine_ = nullptr;  // the executor, if it is one
+  Engine* engine_ = nullptr;          // the executor, if it is one
+  std::unique_ptr<RankTurns> turns_;  // null: this rank is alone
   std::unique_ptr<Scheduler> scheduler_;
 
   mutable std::mutex mutex_;                              // guards answers_, next_id_ and fault_
@@ -118,7 +138,8 @@ class LocalGenerator final : public Generator {
 /// What `options` say about chats. Throws Error for template variables that are no JSON object.
 ChatOptions chat_options(const LlmOptions& options);
 
-/// Opens a model without a scheduler: for scoring, or for a caller that brings its own.
-std::unique_ptr<Engine> open_engine(const LlmOptions& options);
+/// Opens a model, or this rank's part of it, without a scheduler: for scoring, or for a caller that
+/// brings its own.
+std::unique_ptr<Engine> open_engine(const LlmOptions& options, const RankSetup& ranks = {});
 
 }  // namespace minisgl

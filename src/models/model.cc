@@ -5,6 +5,7 @@
 #include "models/architectures.h"
 #include "models/config.h"
 #include "models/dense_decoder.h"
+#include "models/divide.h"
 #include "models/dummy_weights.h"
 #include "models/gguf_config.h"
 #include "models/weight_source.h"
@@ -42,6 +43,7 @@ std::unique_ptr<Model> build(const WeightSource& source, std::int64_t total_byte
 
 std::unique_ptr<Model> load(const WeightSource& source, const ModelConfig& config,
                             const LoadOptions& options) {
+  models::check_divides(config, options.shard.world);
   ThreadPool pool(options.num_threads);
   layers::WeightFaults faults;
   const layers::WantedWeights wanted = find_wanted(source, config, options, pool, faults);
@@ -52,6 +54,7 @@ std::unique_ptr<Model> load(const WeightSource& source, const ModelConfig& confi
 }
 
 std::unique_ptr<Model> load_dummy(const ModelConfig& config, const LoadOptions& options) {
+  models::check_divides(config, options.shard.world);
   ThreadPool pool(options.num_threads);
   layers::WeightFaults faults;  // everything is missing
   const auto none = models::dummy_weights({}, DType::kF32);

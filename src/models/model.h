@@ -39,8 +39,9 @@ struct LoadOptions {
 };
 
 /// Loads a GGUF file or a Hugging Face folder. Throws Error naming file and fault: architecture,
-/// tensor type or quantisation that is not supported; tensors missing, misshapen, unexpected or cut
-/// off, all together and before any weight is read.
+/// tensor type or quantisation that is not supported; sizes that the ranks of options.shard cannot
+/// share; tensors missing, misshapen, unexpected or cut off, all together and before any weight is
+/// read.
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options);
 
 /// Its configuration alone; reads no weights.

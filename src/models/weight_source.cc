@@ -188,6 +188,12 @@ void check_weights(const WeightSource& source, const layers::WeightFaults& fault
   std::vector<std::string> lines = source.file_faults();
   for (const std::string& line : faults.unreadable)
     if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+  if (!faults.undivided.empty()) {
+    const std::size_t more = faults.undivided.size() - 1;
+    lines.push_back(source.describe() + ": " + faults.undivided[0] +
+                    (more == 0 ? "" : ", nor do " + std::to_string(more) + " more") +
+                    "; choose another --tp");
+  }
   std::vector<std::string> unexpected;
   for (const std::string& name : source.names())
     if (!wanted.contains(name) && !is_known_extra(name)) unexpected.push_back(in_quotes(name));

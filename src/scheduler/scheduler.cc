@@ -16,11 +16,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/request_faults.h"
 #include "scheduler/cache_manager.h"
 #include "scheduler/count.h"
 #include "scheduler/decode_set.h"
 #include "scheduler/inbox.h"
 #include "scheduler/prefill_queue.h"
+#include "scheduler/rank_turns.h"
 #include "scheduler/request_check.h"
 #include "scheduler/row_table.h"
 #include "scheduler/seeds.h"
@@ -51,6 +53,7 @@ class Scheduler::Impl {
                 .max_seq_len = room_tokens_,
                 .prefix_cache = config_.prefix_cache}),
         rows_(limits_.max_rows) {
+    if (config_.ranks != nullptr) seed_ = config_.ranks->agree(describe(limits_, config_), seed_);
     publish();
   }
 
@@ -61,6 +64,7 @@ class Scheduler::Impl {
   void abort(RequestId id) { inbox_.push(AbortRequest{id}); }
   void flush_cache() { inbox_.push(FlushRequest{}); }
   void stop() { inbox_.stop(); }
+  bool stopped() const { return stopping_; }
   void run();
   bool step();
   SchedulerStats stats() const;
@@ -68,6 +72,8 @@ class Scheduler::Impl {
 
  private:
   bool turn();
+  bool take_messages();
+  void drain();
   bool receive();
   void receive(NewRequest&& request);
   void receive(AbortRequest abort);
@@ -93,7 +99,7 @@ class Scheduler::Impl {
   const SchedulerConfig config_;
   const Sink sink_;
   const std::int32_t room_tokens_;
-  const std::uint64_t seed_;
+  std::uint64_t seed_;
   Inbox inbox_;
 
   // Everything below belongs to the thread that runs the loop.
@@ -107,6 +113,7 @@ class Scheduler::Impl {
   std::array<Step, 2> steps_;
   Step* in_flight_ = nullptr;              // launched, not collected (only with overlap)
   std::deque<SchedulerMessage> messages_;  // drained, not handled
+  bool stopping_ = false;                  // this turn is the last
   std::vector<TokenEvent> events_;
   std::vector<Sequence*> decode_rows_, extend_rows_;  // scratch of launch_next()
   std::vector<Request*> requests_;
@@ -135,10 +142,15 @@ void Scheduler::Impl::run() {
   for (;;) {
     while (step()) {
     }
-    if (inbox_.stopping()) return;
+    if (stopping_) return;
+    if (config_.ranks != nullptr && !config_.ranks->is_first()) continue;  // step() waits
     if (inbox_.wait_for(kIdleDelay)) continue;
     idle();
-    inbox_.wait();
+    if (config_.ranks == nullptr) {
+      inbox_.wait();
+    } else {
+      inbox_.wait_for(config_.ranks->idle_interval());
+    }
   }
 }
 
@@ -159,8 +171,9 @@ bool Scheduler::Impl::step() {
 }
 
 bool Scheduler::Impl::turn() {
-  const bool received = receive();
-  if (inbox_.stopping()) {
+  if (stopping_ && config_.ranks != nullptr) return false;  // the others have ended
+  const bool received = take_messages();
+  if (stopping_) {
     shut_down();
     return false;
   }
@@ -184,8 +197,32 @@ bool Scheduler::Impl::turn() {
   return worked || received;
 }
 
-bool Scheduler::Impl::receive() {
+// What this turn has to take in, on all ranks the same. stopping() is asked first: what was pushed
+// before stop() is handled then.
+bool Scheduler::Impl::take_messages() {
+  if (config_.ranks == nullptr) {
+    drain();
+    const bool received = receive();
+    stopping_ = inbox_.stopping();
+    return received;
+  }
+  RankTurn turn;
+  if (config_.ranks->is_first()) {
+    turn.stopping = inbox_.stopping();
+    turn.messages = inbox_.drain();
+    turn.roll_call = turn.messages.empty() && in_flight_ == nullptr && sequences_.empty();
+  }
+  turn = config_.ranks->share(std::move(turn));
+  stopping_ = turn.stopping;
+  for (SchedulerMessage& message : turn.messages) messages_.push_back(std::move(message));
+  return receive();
+}
+
+void Scheduler::Impl::drain() {
   for (SchedulerMessage& message : inbox_.drain()) messages_.push_back(std::move(message));
+}
+
+bool Scheduler::Impl::receive() {
   const bool received = !messages_.empty();
   while (!messages_.empty()) {
     SchedulerMessage message = std::move(messages_.front());
@@ -265,6 +302,7 @@ Step* Scheduler::Impl::launch_next() {
   Step& step = in_flight_ == &steps_[0] ? steps_[1] : steps_[0];
   step.fill(decode_rows_, extend_rows_, cache_.page_table());
   count_step(step.batch, counters_);  // before the executor adds padding rows
+  if (config_.ranks != nullptr) config_.ranks->compare(step.batch);
   if (!step.batch.sampling_waits) fill_edits(step);
   executor_.launch(step.batch);
   for (Sequence* sequence : step.sequences) {
@@ -283,9 +321,7 @@ Step* Scheduler::Impl::launch_next() {
 
 void Scheduler::Impl::fill_edits(Step& step) {
   for (Sequence* sequence : step.fill_edits(limits_.vocab_size))
-    end(*sequence, FinishReason::kError,
-        "no token can follow: the response format and the other sampling "
-        "parameters leave none");
+    end(*sequence, FinishReason::kError, kNoTokenCanFollow);
 }
 
 // Nothing, unless the step's sampling waits.
@@ -339,9 +375,7 @@ void Scheduler::Impl::take_token(Sequence& sequence, TokenId token, PositionLogp
   sequence.times.last_token = std::chrono::steady_clock::now();
   if (is_first) sequence.times.first_token = sequence.times.last_token;
   if (request.constraint != nullptr && !request.constraint->accept(token)) {
-    end(sequence, FinishReason::kError,
-        "the token that was drawn does not fit the response format; min_tokens or a "
-        "logit_bias may have left no other");
+    end(sequence, FinishReason::kError, kTokenDoesNotFit);
     return;
   }
   const bool ends = sequence.is_end_token(token, config_.eos_ids);
@@ -396,6 +430,7 @@ void Scheduler::Impl::idle() {
 void Scheduler::Impl::shut_down() {
   if (in_flight_ != nullptr) collect(*std::exchange(in_flight_, nullptr));
   do {
+    drain();
     receive();
     while (!sequences_.empty()) {
       Sequence& sequence = sequences_.begin()->second;
@@ -441,7 +476,7 @@ void Scheduler::Impl::fail(const char* what) {
   decoding_ = {};
   num_running_ = 0;
   do {
-    for (SchedulerMessage& message : inbox_.drain()) messages_.push_back(std::move(message));
+    drain();
     for (const SchedulerMessage& message : std::exchange(messages_, {})) {
       if (const auto* request = std::get_if<NewRequest>(&message)) answer(request->id);
     }
@@ -504,6 +539,7 @@ void Scheduler::flush_cache() { impl_->flush_cache(); }
 void Scheduler::run() { impl_->run(); }
 void Scheduler::stop() { impl_->stop(); }
 bool Scheduler::step() { return impl_->step(); }
+bool Scheduler::stopped() const { return impl_->stopped(); }
 SchedulerStats Scheduler::stats() const { return impl_->stats(); }
 void Scheduler::check_integrity() const { impl_->check_integrity(); }
 

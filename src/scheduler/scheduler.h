@@ -18,6 +18,8 @@
 
 namespace minisgl {
 
+class RankTurns;
+
 struct SchedulerConfig {
   std::int32_t prefill_budget_tokens = 8192;  ///< prompt tokens of a step; longer are chunked
   std::string prefix_cache = "radix";         ///< or "naive"
@@ -27,6 +29,9 @@ struct SchedulerConfig {
   /// From which requests without a seed of their own get one, each another; a number from the
   /// system when unset. Ranks of one group need the same.
   std::optional<std::uint64_t> seed = std::nullopt;
+  /// The schedulers of the other ranks, if there are any; it must outlive this one. Only rank 0's
+  /// is asked for anything: submit(), abort(), flush_cache() and stop() of the others do nothing.
+  RankTurns* ranks = nullptr;
 };
 
 /// A prompt on its way in.
@@ -36,6 +41,8 @@ struct NewRequest {
   SamplingParams sampling;
   /// Required by a sampling.response_format other than text, and allowed without.
   std::unique_ptr<TokenConstraint> constraint = nullptr;
+  /// What whoever makes the constraint on another rank has to know besides `sampling`.
+  std::int32_t constraint_start = 0;
 };
 
 /// When things happened to a request; zero (time_point{}) what did not happen yet. For metrics: no
@@ -96,7 +103,7 @@ struct SchedulerStats {
 /// put back. With overlap the next step is planned and launched before the tokens of the last one
 /// are known; what it computes for a request that turns out to have ended is dropped, so the
 /// answers are the same as without. Every decision follows from the order of submit() and abort()
-/// and from the tokens: ranks that see the same make the same steps.
+/// and from the tokens: ranks that see the same make the same steps (RankTurns).
 ///
 /// submit(), abort(), flush_cache(), validate(), stats() and stop() may be called by any thread,
 /// also from the sink; run(), step() and check_integrity() by one. Events are delivered on that
@@ -138,6 +145,9 @@ class Scheduler {
   /// One turn of the loop, for callers without a thread (tests, offline use): plans, launches and
   /// collects; false when there was nothing to do. Throws as run() does.
   bool step();
+  /// Whether the loop has ended, as stop() of this scheduler or of rank 0's asked for. Called by
+  /// the thread that runs it.
+  bool stopped() const;
 
   SchedulerStats stats() const;
 

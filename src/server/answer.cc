@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/request_faults.h"
+
 namespace minisgl {
 namespace {
 
@@ -47,7 +49,8 @@ std::string Answer::add(std::size_t index, const GenerateUpdate& update) {
   answer.prompt_tokens = update.prompt_tokens;
   answer.cached_tokens = update.cached_tokens;
   answer.completion_tokens = update.completion_tokens;
-  if (update.finish == FinishReason::kError) return fail(500, update.error);
+  if (update.finish == FinishReason::kError)
+    return fail(is_fault_of_request(update.error) ? 400 : 500, update.error);
   if (update.finish == FinishReason::kAbort)
     return fail(503, "the request was aborted by the server");
   if (update.finish != FinishReason::kNone) --num_open_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/request_faults.h"
 #include "server/api_fixture_for_test.h"
 #include "server/generate/generate.h"
 #include "server/openai/chat.h"
@@ -123,6 +124,12 @@ TEST_F(AnswerTest, EngineErrorsEndAStreamWithAnEventAndOthersWithAStatus) {
   EXPECT_EQ(whole.add(1, broken), "");
   EXPECT_TRUE(whole.finished()) << "one broken choice ends all";
   EXPECT_EQ(whole.whole().status, 500);
+  GenerateUpdate stuck = update("", 1, FinishReason::kError);
+  stuck.error = kNoTokenCanFollow;
+  Answer impossible = answer(open_chat, kChat + "}");
+  impossible.add(0, stuck);
+  EXPECT_EQ(impossible.whole().status, 400) << "what the request asked for cannot be";
+  EXPECT_NE(impossible.whole().body.find("invalid_request_error"), std::string::npos);
   Answer aborted = answer(open_chat, kChat + "}");
   aborted.add(0, update("", 1, FinishReason::kAbort));
   EXPECT_EQ(aborted.whole().status, 503);

@@ -98,6 +98,31 @@ TEST_F(ServerLimitsTest, FiftyStreamsAtOnceEachGetTheirOwnText) {
   EXPECT_EQ(num_right, 50);
 }
 
+TEST_F(ServerLimitsTest, HealthAnswersWhileThreeHundredStreamsAreReadSlowlyOrNotAtAll) {
+  fake_.step = milliseconds(2);  // streams outlast the test
+  start();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 300; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port(), /*receive_buffer_bytes=*/4096));
+    clients.back()->send(Client::post("/v1/chat/completions", chat(2000, true)));
+  }
+  ASSERT_TRUE(generator_->wait_for_live(300));
+  std::atomic<bool> done = false;
+  std::thread reader([&] {  // the other half reads nothing
+    while (!done.load())
+      for (int i = 0; i < 150 && !done.load(); ++i) clients[i]->read_until("\n\n");
+  });
+  for (int i = 0; i < 20; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(ask(Client::get("/health")).status, 200);
+    EXPECT_EQ(ask(Client::post("/v1/chat/completions", chat(2, false))).status, 200);
+    // Milliseconds on a machine of its own.
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  }
+  done.store(true);
+  reader.join();
+}
+
 TEST_F(ServerLimitsTest, AClientThatDoesNotReadIsAbortedAndDisturbsNobody) {
   fake_.padding = std::string(20'000, 'x');
   fake_.max_seq_len = 1'000'000;

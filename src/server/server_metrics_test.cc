@@ -127,6 +127,7 @@ TEST_F(MetricsRouteTest, ServesWhatClientsDid) {
     leaves.send(
         Client::post("/v1/chat/completions",
                      R"({"messages":[{"role":"user","content":"hi"}],"n":2,"stream":true})"));
+    leaves.read_until("\n\n");  // it has begun
   }
   ASSERT_TRUE(generator_->wait_for_live(0));
   const Reply reply = ask(Client::get("/metrics"));

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "scheduler/rank_turns.h"
 #include "scheduler/scheduler.h"
 
 namespace minisgl::testing_util {
@@ -41,6 +42,10 @@ struct RunConfig {
   /// Called on the stream after each step, before its logits are sampled.
   std::function<void(const Engine&, const Batch&)> on_step = {};
   std::size_t keep_logits = 0;  ///< positions of each answer whose logits are kept whole
+  bool dummy_weights = false;   ///< see LoadOptions
+  /// One of several ranks: see run_on_ranks().
+  RankLinks ranks = {};
+  layers::Shard shard = {};
 };
 
 inline std::string describe(const RunConfig& c) {
@@ -83,18 +88,27 @@ class ScheduledRun {
       record(batch, logits);
       if (config_.on_step) config_.on_step(*engine_, batch);
     };
-    engine_ = std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads,
-                                                               .max_seq_len = config.max_seq_len,
-                                                               .device = config.device,
-                                                               .dtype = config.dtype}),
-                                       engine);
+    engine.ranks = config.ranks;
+    engine_ =
+        std::make_unique<Engine>(load_model(model_path, {.num_threads = config.threads,
+                                                         .max_seq_len = config.max_seq_len,
+                                                         .shard = config.shard,
+                                                         .device = config.device,
+                                                         .dtype = config.dtype,
+                                                         .dummy_weights = config.dummy_weights}),
+                                 engine);
+    if (config.ranks.host != nullptr)
+      turns_ = std::make_unique<RankTurns>(*config.ranks.host,
+                                           RankTurns::Options{.compare_batches = true});
     scheduler_ =
         std::make_unique<Scheduler>(*engine_,
                                     SchedulerConfig{.prefill_budget_tokens = config.prefill_budget,
                                                     .prefix_cache = config.cache,
                                                     .overlap = config.overlap,
                                                     .eos_ids = config.eos_ids,
-                                                    .check_integrity = true},
+                                                    .check_integrity = true,
+                                                    .seed = 1,
+                                                    .ranks = turns_.get()},
                                     [this](std::span<const TokenEvent> events) { take(events); });
   }
 
@@ -108,6 +122,9 @@ class ScheduledRun {
   }
   void abort(std::size_t request) { scheduler_->abort({request}); }
   bool step() { return scheduler_->step(); }
+  void stop() { scheduler_->stop(); }
+  bool stopped() const { return scheduler_->stopped(); }
+  void check_integrity() const { scheduler_->check_integrity(); }
 
   /// Runs until nothing is left, then verifies the ledgers.
   void finish() {
@@ -153,6 +170,7 @@ class ScheduledRun {
 
   void take(std::span<const TokenEvent> events) {
     for (const TokenEvent& event : events) {
+      if (event.request.value >= outcomes_.size()) continue;  // another rank's
       Outcome& outcome = outcomes_[event.request.value];
       if (event.has_token) outcome.tokens.push_back(event.token);
       outcome.finish = event.finish;
@@ -168,6 +186,7 @@ class ScheduledRun {
   std::map<Key, std::uint64_t> hashes_;
   std::map<Key, std::vector<float>> kept_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<RankTurns> turns_;
   std::unique_ptr<Scheduler> scheduler_;
 };
 

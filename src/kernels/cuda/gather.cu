@@ -12,13 +12,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// One block a row. A row outside of the table becomes zeros.
+/// One block a row: rows[i] - first of the table. A row outside of the table becomes zeros.
 template <class From, class To>
-__global__ void rows_kernel(const From* table, const int* rows, To* y, std::int64_t num_rows,
-                            std::int64_t table_stride, std::int64_t y_stride, int width) {
+__global__ void rows_kernel(const From* table, const int* rows, int first, To* y,
+                            std::int64_t num_rows, std::int64_t table_stride, std::int64_t y_stride,
+                            int width) {
   let_next_start();
   await_inputs();
-  const std::int64_t row = rows[blockIdx.x];
+  const std::int64_t row = rows[blockIdx.x] - first;
   const bool inside = row >= 0 && row < num_rows;
   const From* from = table + (inside ? row : 0) * table_stride;
   To* to = y + blockIdx.x * y_stride;
@@ -30,14 +31,15 @@ __global__ void rows_kernel(const From* table, const int* rows, To* y, std::int6
 }
 
 template <class From, class To>
-void launch_rows(TensorView table, TensorView rows, TensorView y, Stream& stream) {
+void launch_rows(TensorView table, TensorView rows, std::int64_t first, TensorView y,
+                 Stream& stream) {
   const int threads =
       static_cast<int>(std::min<std::int64_t>(kThreads, round_up<std::int64_t>(y.dim(1) / 8, 32)));
   launch("gather_rows", rows_kernel<From, To>,
          {dim3(static_cast<unsigned>(y.dim(0))), static_cast<unsigned>(threads)},
          as_cuda(stream).handle(), reinterpret_cast<const From*>(table.data),
-         rows.as<std::int32_t>(), reinterpret_cast<To*>(y.data), table.dim(0), table.stride(0),
-         y.stride(0), static_cast<int>(y.dim(1)));
+         rows.as<std::int32_t>(), static_cast<int>(first), reinterpret_cast<To*>(y.data),
+         table.dim(0), table.stride(0), y.stride(0), static_cast<int>(y.dim(1)));
 }
 
 __global__ void gather_kernel(const int* values, const int* index, int* out, int count) {
@@ -74,10 +76,11 @@ void gather_rows(TensorView x, TensorView rows, TensorView y, Stream& stream) {
   check_vectors(x, "x");
   check_vectors(y, "y");
   if (stream.dry() || y.numel() == 0) return;
-  visit_device_float(y.dtype, [&]<class T>() { launch_rows<T, T>(x, rows, y, stream); });
+  visit_device_float(y.dtype, [&]<class T>() { launch_rows<T, T>(x, rows, 0, y, stream); });
 }
 
-void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream) {
+void embedding(TensorView ids, const PackedMatrix& table, std::int64_t first_id, TensorView y,
+               Stream& stream) {
   check_ints(ids, "ids of embedding");
   check_float(y, "y of embedding");
   check_tensor(y, {ids.dim(0), table.cols()}, y.dtype, "y of embedding");
@@ -88,9 +91,9 @@ void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& 
                         table.dtype(), stream.device());
   visit_device_float(y.dtype, [&]<class T>() {
     if (table.dtype() == DType::kF16) {
-      launch_rows<F16, T>(rows, ids, y, stream);
+      launch_rows<F16, T>(rows, ids, first_id, y, stream);
     } else {
-      launch_rows<Bf16, T>(rows, ids, y, stream);
+      launch_rows<Bf16, T>(rows, ids, first_id, y, stream);
     }
   });
 }

@@ -90,7 +90,8 @@ void fused_linear(const FusedLinear& args, TensorView workspace, Stream& stream)
 std::int64_t fused_linear_workspace_bytes(const FusedLinear& args);
 
 /// See kernels/linear.h. y bf16, f16 or f32. An id outside of the table gives zeros.
-void embedding(TensorView ids, const PackedMatrix& table, TensorView y, Stream& stream);
+void embedding(TensorView ids, const PackedMatrix& table, std::int64_t first_id, TensorView y,
+               Stream& stream);
 
 /// See kernels/moe.h. Logits and weights f32; x and y bf16, f16 or f32 each.
 void route_tokens(TensorView logits, bool normalize, const Routing& routing, Stream& stream);

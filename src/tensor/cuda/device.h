@@ -40,6 +40,10 @@ struct DeviceMemory {
 /// Of the whole device, whoever uses it.
 DeviceMemory memory(Device device);
 
+/// Makes `device` the calling thread's: the one of work that names none. To be called by every
+/// thread that uses another device than the first. Nothing for a CPU.
+void make_current(Device device);
+
 /// Zeroed memory of the device, aligned to 256 bytes. Waits until it is zero. Throws Error naming
 /// the size and what is free if there is none.
 std::byte* allocate(std::size_t bytes, Device device);

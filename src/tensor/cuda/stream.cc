@@ -139,6 +139,10 @@ CudaStream& as_cuda(Stream& stream) {
   return static_cast<CudaStream&>(stream);
 }
 
+void make_current(Device device) {
+  if (!device.is_cpu()) check_cuda(cudaSetDevice(device.index), "choosing ", to_string(device));
+}
+
 std::unique_ptr<Stream> make_stream(Device device, bool deterministic) {
   return std::make_unique<CudaStream>(device, deterministic);
 }
