@@ -1,3 +1,5 @@
+// Long: memory, the step and scores of one rank share what they are made of.
+
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -74,12 +76,10 @@ DType kv_type(const EngineConfig& config, const ModelConfig& model) {
   if (config.kv_cache_dtype) {
     check(!config.device.is_cpu(), "a KV cache of ", name(*config.kv_cache_dtype),
           " needs a GPU; on a CPU keys and values are f32, or bf16 with --compute bf16");
-    check(*config.kv_cache_dtype == DType::kF8E4M3, "a KV cache may be of fp8_e4m3, not of ",
-          name(*config.kv_cache_dtype));
     return *config.kv_cache_dtype;
   }
-  const bool bf16 = config.device.is_cpu() && config.compute == Compute::kBf16;
-  return bf16 ? DType::kBF16 : activation_type(config, model);
+  if (config.device.is_cpu() && config.compute == Compute::kBf16) return DType::kBF16;
+  return activation_type(config, model);
 }
 
 /// Tokens that token_logprobs() scores at a time: bounds its logits to kScoreChunk * vocab.

@@ -1,5 +1,6 @@
 // Attention on a GPU: the plain kernel against the oracle in double, the fast ones against the
 // plain one on many random batches. Without a GPU every test is skipped.
+// Long: one kind of problem, which all kernels get.
 
 #include "kernels/cuda/attention.h"
 

@@ -1,8 +1,8 @@
 // The ops of this layer on a GPU, which the functions of the same names in kernels/ call when their
 // stream is one of a GPU. No CUDA header is needed to include this.
 //
-// In common: activations are bf16 or f16 (f32 where said), sums f32, weights of norms and biases f32.
-// Vectors are read 16 bytes at a time, so widths are multiples of 8 and rows are aligned to 16
+// In common: activations are bf16 or f16 (f32 where said), sums f32, weights of norms and biases
+// f32. Vectors are read 16 bytes at a time, so widths are multiples of 8 and rows are aligned to 16
 // bytes. All is enqueued; nothing allocates or synchronises but where said. Errors are found on the
 // host: shapes, types, alignment, a launch that fails. Dry streams drop the work after the checks.
 
@@ -47,8 +47,8 @@ void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stre
 void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream);
 
 /// `weight` (host memory, any weight type) as [rows, cols] of `dtype`, bf16 or f16, in the memory
-/// of `device`: Packing::kGpuRows. Waits for the copy. Throws Error, which begins with `what`, when a
-/// number is beyond the range of f16.
+/// of `device`: Packing::kGpuRows. Waits for the copy. Throws Error, which begins with `what`,
+/// when a number is beyond the range of f16.
 PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
                          ThreadPool& pool, Device device, DType dtype = DType::kBF16,
                          std::string_view what = "a weight");
