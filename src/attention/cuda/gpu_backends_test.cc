@@ -235,12 +235,13 @@ TEST_F(GpuBackendsTest, AReplayedGraphGivesTheBitsOfEagerSteps) {
       ScratchArena scratch = gpu.scratch_for(*backend, fixed);
       gpu.enqueue(*backend, fixed, 0, out, scratch);  // what is done only once
       stream_->synchronize();
-      const cudaStream_t handle = cuda::as_cuda(*stream_).handle();
+      // Asked for each time: copies that wait are enqueued before what is done with it.
+      const auto handle = [&] { return cuda::as_cuda(*stream_).handle(); };
       cudaGraph_t graph = nullptr;
       cudaGraphExec_t executable = nullptr;
-      cuda::check_cuda(cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal), "capture");
+      cuda::check_cuda(cudaStreamBeginCapture(handle(), cudaStreamCaptureModeThreadLocal), "capture");
       gpu.enqueue(*backend, fixed, 0, out, scratch);
-      cuda::check_cuda(cudaStreamEndCapture(handle, &graph), "capture");
+      cuda::check_cuda(cudaStreamEndCapture(handle(), &graph), "capture");
       cuda::check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
       for (int step = 0; step < 40; ++step) {
         gpu.world.batch.rows.clear();
@@ -257,7 +258,7 @@ TEST_F(GpuBackendsTest, AReplayedGraphGivesTheBitsOfEagerSteps) {
         gpu.enqueue(*backend, *live, 0, eager, scratch);
         Writer writer;
         backend->prepare_for_replay(kBatch, *live, writer, *stream_);
-        cuda::check_cuda(cudaGraphLaunch(executable, handle), "launch");
+        cuda::check_cuda(cudaGraphLaunch(executable, handle()), "launch");
         ASSERT_EQ(gpu.numbers_of(out), gpu.numbers_of(eager)) << "step " << step;
       }
       cudaGraphExecDestroy(executable);
