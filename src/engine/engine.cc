@@ -74,8 +74,9 @@ DType activation_type(const EngineConfig& config, const ModelConfig& model) {
 /// Of keys and values.
 DType kv_type(const EngineConfig& config, const ModelConfig& model) {
   if (config.kv_cache_dtype) {
-    check(!config.device.is_cpu(), "a KV cache of ", name(*config.kv_cache_dtype),
-          " needs a GPU; on a CPU keys and values are f32, or bf16 with --compute bf16");
+    if (config.device.is_cpu())
+      throw Error("a KV cache of " + std::string(name(*config.kv_cache_dtype)) +
+                  " needs a GPU; on a CPU keys and values are f32, or bf16 with --compute bf16");
     return *config.kv_cache_dtype;
   }
   if (config.device.is_cpu() && config.compute == Compute::kBf16) return DType::kBF16;

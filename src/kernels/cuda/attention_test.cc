@@ -446,8 +446,9 @@ TEST_F(GpuAttentionTest, DecodeRowsThatRotateTheirQueriesGiveWhatTheTwoStepsGive
     const Problem p(c, random);
     const auto rows = static_cast<std::int64_t>(c.sequences.size());
     const std::int64_t head_dim = c.head_dim;
-    const Tensor qkv = copy_to(
-        random_bf16({rows, (c.q_heads + 2 * c.kv_heads) * head_dim}, random, 3), kGpu, *stream_);
+    const Tensor qkv =
+        copy_to(random_numbers({rows, (c.q_heads + 2 * c.kv_heads) * head_dim}, c.type, random, 3),
+                kGpu, *stream_);
     Tensor positions({rows}, DType::kI32), slots({rows}, DType::kI32);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int32_t last = c.sequences[static_cast<std::size_t>(i)].keys - 1;
@@ -478,9 +479,8 @@ TEST_F(GpuAttentionTest, DecodeRowsThatRotateTheirQueriesGiveWhatTheTwoStepsGive
       Tensor out, k, v;
     };
     const auto attend = [&](bool at_once) {
-      const Shape shape{rows, c.q_heads, head_dim};
-      Result r{poisoned(shape), copy_to(p.k, kGpu, *stream_), copy_to(p.v, kGpu, *stream_)};
-      const Tensor q = poisoned(shape);
+      Result r{poisoned(p.q), copy_to(p.k, kGpu, *stream_), copy_to(p.v, kGpu, *stream_)};
+      const Tensor q = poisoned(p.q);
       const PagedAttentionArgs args = p.args(q, r.k, r.v, r.out, offsets, lengths, pages);
       const RopeStoreArgs rope{.qkv = qkv,
                                .positions = gpu_positions,
