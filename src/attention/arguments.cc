@@ -26,7 +26,8 @@ void fill_pages(std::span<const TokenLoc> locs, std::int32_t page_size,
 
 void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stream& stream) {
   if constexpr (cuda::kBuilt)
-    if (!stream.device().is_cpu()) return kernels::gpu::fill_ascending(view, first, step, stream);
+    if (!stream.device().is_cpu())
+      return kernels::gpu::fill_ascending(view.reshape({view.numel()}), first, step, stream);
   as_cpu(stream).run([=](ThreadPool&) {
     std::int32_t value = first;
     auto* values = view.as<std::int32_t>();
