@@ -239,7 +239,8 @@ TEST_F(GpuBackendsTest, AReplayedGraphGivesTheBitsOfEagerSteps) {
       const auto handle = [&] { return cuda::as_cuda(*stream_).handle(); };
       cudaGraph_t graph = nullptr;
       cudaGraphExec_t executable = nullptr;
-      cuda::check_cuda(cudaStreamBeginCapture(handle(), cudaStreamCaptureModeThreadLocal), "capture");
+      cuda::check_cuda(cudaStreamBeginCapture(handle(), cudaStreamCaptureModeThreadLocal),
+                       "capture");
       gpu.enqueue(*backend, fixed, 0, out, scratch);
       cuda::check_cuda(cudaStreamEndCapture(handle(), &graph), "capture");
       cuda::check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");

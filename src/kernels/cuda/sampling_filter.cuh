@@ -164,9 +164,9 @@ class FilteredRow {
     return result;
   }
 
-  /// Five looks at the row: buckets by the distance from the maximum; then the bits of the key, eight
-  /// at a time, of what is in the border's bucket. {0, 0, 0, 0} when all together do not reach the
-  /// target.
+  /// Five looks at the row: buckets by the distance from the maximum; then the bits of the key,
+  /// eight at a time, of what is in the border's bucket. {0, 0, 0, 0} when all together do not
+  /// reach the target.
   template <class Measure>
   __device__ Border find_border(std::uint64_t target, const Measure& measure) const {
     __shared__ unsigned long long sums[kBuckets];
