@@ -5,10 +5,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,6 +60,24 @@ int run_other_rank(const RankPlace& place, const RankFlags& flags, const OnRank&
   return 1;
 }
 
+/// Ends this process when a rank has failed and, for as long as a rank may take to answer, whatever
+/// waits for it has not noticed: connecting and loading are in the hands of libraries.
+std::jthread end_after_fault(std::function<std::string()> fault, milliseconds limit) {
+  return std::jthread([fault = std::move(fault), limit](const std::stop_token& stop) {
+    constexpr milliseconds kPoll{20};
+    milliseconds waited{0};
+    while (!stop.stop_requested()) {
+      std::this_thread::sleep_for(kPoll);
+      const std::string what = fault();
+      if (what.empty()) continue;
+      waited += kPoll;
+      if (waited < limit) continue;
+      log::error("{}", what);
+      std::_Exit(1);  // the other ranks end with it
+    }
+  });
+}
+
 int run_first_rank(std::optional<RankPlace> place, const RankFlags& flags, const OnRank& first) {
   FileDescriptor listener;
   std::unique_ptr<ChildRanks> children;
@@ -68,6 +90,8 @@ int run_first_rank(std::optional<RankPlace> place, const RankFlags& flags, const
   }
   int status = 0;
   {
+    std::jthread limit;
+    if (children != nullptr) limit = end_after_fault(fault, timeout_of(flags));
     RankGroup group({.place = *place, .timeout = timeout_of(flags), .fault = fault},
                     std::move(listener));
     status = first({.group = &group, .fault = fault, .compare_batches = flags.check});
