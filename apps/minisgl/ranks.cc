@@ -2,6 +2,7 @@
 
 #include <signal.h>  // NOLINT: pthread_sigmask is not in <csignal>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -10,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -60,38 +60,40 @@ int run_other_rank(const RankPlace& place, const RankFlags& flags, const OnRank&
   return 1;
 }
 
-/// Ends this process when a rank has failed and, for as long as a rank may take to answer, whatever
-/// waits for it has not noticed: connecting and loading are in the hands of libraries.
-std::jthread end_after_fault(std::function<std::string()> fault, milliseconds limit) {
-  return std::jthread([fault = std::move(fault), limit](const std::stop_token& stop) {
+/// Ends this process when a rank has failed and, for as long as a rank may take to answer, it has
+/// not ended by itself: connecting, loading and what they leave behind are in the hands of
+/// libraries. Watches until `done`.
+void end_after_fault(std::shared_ptr<ChildRanks> children, std::shared_ptr<std::atomic<bool>> done,
+                     milliseconds limit) {
+  std::thread([children = std::move(children), done = std::move(done), limit] {
     constexpr milliseconds kPoll{20};
-    milliseconds waited{0};
-    while (!stop.stop_requested()) {
+    while (children->fault().empty()) {
+      if (done->load()) return;
       std::this_thread::sleep_for(kPoll);
-      const std::string what = fault();
-      if (what.empty()) continue;
-      waited += kPoll;
-      if (waited < limit) continue;
-      log::error("{}", what);
-      std::_Exit(1);  // the other ranks end with it
     }
-  });
+    for (milliseconds waited{0}; waited < limit; waited += kPoll) {
+      if (done->load()) return;
+      std::this_thread::sleep_for(kPoll);
+    }
+    log::error("{}", children->fault());
+    std::_Exit(1);  // the other ranks end with it
+  }).detach();
 }
 
 int run_first_rank(std::optional<RankPlace> place, const RankFlags& flags, const OnRank& first) {
   FileDescriptor listener;
-  std::unique_ptr<ChildRanks> children;
+  std::shared_ptr<ChildRanks> children;
+  const auto done = std::make_shared<std::atomic<bool>>(false);
   std::function<std::string()> fault;
   if (!place) {
     listener = listen_at("127.0.0.1", 0);
     place = RankPlace{.rank = 0, .size = flags.size, .port = port_of(listener)};
-    children = std::make_unique<ChildRanks>(flags.size, place->port);
+    children = std::make_shared<ChildRanks>(flags.size, place->port);
     fault = [&children] { return children->fault(); };
+    end_after_fault(children, done, timeout_of(flags));
   }
   int status = 0;
   {
-    std::jthread limit;
-    if (children != nullptr) limit = end_after_fault(fault, timeout_of(flags));
     RankGroup group({.place = *place, .timeout = timeout_of(flags), .fault = fault},
                     std::move(listener));
     status = first({.group = &group, .fault = fault, .compare_batches = flags.check});
@@ -99,6 +101,7 @@ int run_first_rank(std::optional<RankPlace> place, const RankFlags& flags, const
   if (children == nullptr) return status;
   // They have been told to end.
   const std::string problem = children->wait_for_end(timeout_of(flags));
+  done->store(true);
   if (!problem.empty()) throw Error(problem);
   return status;
 }
