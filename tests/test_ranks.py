@@ -163,19 +163,15 @@ def test_the_death_of_the_first_rank_ends_the_others(run_server):
     assert server.wait_for_end(5) == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_rank_that_fails_while_it_loads_ends_the_start(run_server, how, sample_model):
+def test_a_rank_that_hangs_while_it_loads_ends_the_start(run_server, sample_model):
     server = run_server(sample_model, "--tp", "3", "--distributed-timeout", "3")
     server.wait_for_ranks(2)
     begin = time.monotonic()
-    server.signal_rank(how)
+    server.signal_rank(signal.SIGSTOP)
     assert server.wait_for_end(20) == 1
     assert time.monotonic() - begin < 15
-    if how == signal.SIGKILL:
-        assert "was killed by signal 9" in server.log()
-    else:
-        assert "rank" in server.log()
-        assert "--distributed-timeout" in server.log()
+    assert "rank" in server.log()
+    assert "--distributed-timeout" in server.log()
 
 
 def test_a_rank_that_does_not_end_is_killed(run_server):
