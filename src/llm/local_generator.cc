@@ -153,18 +153,19 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given, const RankSetup& ra
   std::unique_ptr<Model> model;
   {
     ProgressBar bar("Loading weights");
-    model = load_model(path, {.num_threads = config.num_threads,
-                              .max_seq_len = config.max_seq_len,
-                              .shard = shard,
-                              .device = config.device,
-                              .dtype = dtype_named(options.dtype),
-                              .dummy_weights = options.dummy_weights,
-                              .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                if (ranks.fault)
-                                  if (const std::string fault = ranks.fault(); !fault.empty())
-                                    throw Error(fault);
-                                if (shard.rank == 0) bar.update(done, total);
-                              }});
+    model =
+        load_model(path, {.num_threads = config.num_threads,
+                          .max_seq_len = config.max_seq_len,
+                          .shard = shard,
+                          .device = config.device,
+                          .dtype = dtype_named(options.dtype),
+                          .dummy_weights = options.dummy_weights,
+                          .on_progress = [&](std::int64_t done, std::int64_t total) {
+                            if (ranks.group != nullptr)
+                              if (const std::string fault = ranks.group->fault(); !fault.empty())
+                                throw Error(fault);
+                            if (shard.rank == 0) bar.update(done, total);
+                          }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -290,7 +291,9 @@ void LocalGenerator::load(const LlmOptions& options, const RankSetup& ranks) {
   }
 }
 
-LocalGenerator::~LocalGenerator() {
+LocalGenerator::~LocalGenerator() { stop(); }
+
+void LocalGenerator::stop() {
   scheduler_->stop();
   if (thread_.joinable()) thread_.join();
 }

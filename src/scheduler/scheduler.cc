@@ -211,6 +211,7 @@ bool Scheduler::Impl::take_messages() {
     turn.stopping = inbox_.stopping();
     turn.messages = inbox_.drain();
     turn.roll_call = turn.messages.empty() && in_flight_ == nullptr && sequences_.empty();
+    turn.roll_call |= turn.stopping;  // none ends before all know
   }
   turn = config_.ranks->share(std::move(turn));
   stopping_ = turn.stopping;
