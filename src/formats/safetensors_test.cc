@@ -11,6 +11,7 @@
 
 #include "minisgl/error.h"
 #include "testing/random.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
@@ -117,11 +118,11 @@ TEST_F(SafetensorsTest, ASharedTensorOutlivesTheFileObjectAndTheFile) {
 }
 
 TEST_F(SafetensorsTest, ReadsWhatTheOfficialLibraryWrote) {
-  const SafetensorsFolder folder(fs::path(MINISGL_TEST_DATA) / "tiny/qwen3");
+  const fs::path model = testing_util::tiny_model("qwen3");
+  const SafetensorsFolder folder(model);
   const TensorView embed = folder.tensors().at("model.embed_tokens.weight");
   EXPECT_EQ(embed.dtype, DType::kBF16);
-  const auto config =
-      json::parse(std::ifstream(fs::path(MINISGL_TEST_DATA) / "tiny/qwen3/config.json"));
+  const auto config = json::parse(std::ifstream(model / "config.json"));
   EXPECT_EQ(embed.shape, (Shape{config["vocab_size"], config["hidden_size"]}));
 }
 
