@@ -107,9 +107,14 @@ def test_a_context_that_is_too_long(fails, sample_model):
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--page-sise", "4"], "--page-sise"),
-        (["--page-size", "-1"], "--page-size: '-1' is not a number of at least 0"),
-        (["--threads", "many"], "--threads: 'many' is not a number of at least 0"),
+        (["--page-sise", "4"], "unknown flag --page-sise; did you mean --page-size?"),
+        (["--max-new", "4"], "unknown flag --max-new (see minisgl serve --help)"),
+        (["again"], "unexpected argument again (see minisgl serve --help)"),
+        (["--port", "99999"], "--port: '99999' is not a whole number from 0 to 65535"),
+        (["--page-size", "1.5"], "--page-size: '1.5' is not a whole number of at least 0"),
+        (["--num-pages", "3000000000"], "is not a whole number from 0 to 2147483647"),
+        (["--page-size", "-1"], "--page-size: '-1' is not a whole number of at least 0"),
+        (["--threads", "many"], "--threads: 'many' is not a whole number of at least 0"),
         (["--memory-ratio", "90"], "--memory-ratio: '90' is not a number from 0.01 to 1"),
         (["--cache", "lru"], "'lru' is not known; known are naive, radix"),
         (["--attn", "flash"], "flash"),
@@ -123,6 +128,34 @@ def test_a_context_that_is_too_long(fails, sample_model):
 )
 def test_a_bad_flag(fails, sample_model, flags, named):
     assert named in fails("--model", sample_model, "--port", 0, *flags)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        # What is wrong comes before what is missing.
+        (
+            ["--modle", "x"],
+            "unknown flag --modle; did you mean --model? (see minisgl serve --help)",
+        ),
+        (["serve"], "--model is required (see minisgl serve --help)"),
+        (["bench"], "bench needs a command: offline, graphs, sums (see minisgl bench --help)"),
+        (
+            ["bench", "offlin"],
+            "bench has no command 'offlin'; it has offline, graphs, sums (see minisgl bench --help)",
+        ),
+        (
+            ["bench", "offline", "--model", "x", "--num-promts", "2"],
+            "unknown flag --num-promts; did you mean --num-prompts? (see minisgl bench offline --help)",
+        ),
+        (
+            ["generate", "--model", "x", "--seed", "one"],
+            "--seed: 'one' is not a number that fits (see minisgl generate --help)",
+        ),
+    ],
+)
+def test_a_bad_command_line(fails, arguments, line):
+    assert fails(*arguments) == "minisgl: " + line
 
 
 def test_an_unreadable_folder(fails, tmp_path):

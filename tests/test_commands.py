@@ -41,6 +41,19 @@ def test_help_lists_the_attention_backends(minisgl):
     assert "auto, ref, fa, fi, trtllm, or two as PREFILL,DECODE" in text
 
 
+@pytest.mark.parametrize("command", [["serve"], ["shell"], ["generate"], ["bench", "offline"]])
+def test_help_stays_within_100_columns(minisgl, command):
+    lines = minisgl(*command, "--help").splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "\n\n\n" not in "\n".join(lines)
+
+
+def test_help_of_the_shell_names_its_variables(minisgl):
+    text = minisgl("shell", "--help")
+    assert "MINISGL_SHELL_TEMPERATURE" in text
+    assert "MINISGL_SOME_FLAG for --some-flag" in text
+
+
 def test_tokenize_and_back(minisgl, sample_model):
     text = "Zwölf Boxkämpfer jagen Viktor 123 über den Sylter Deich. 🫠"
     ids = json.loads(minisgl("tokenize", "--model", sample_model, text=text))

@@ -281,7 +281,8 @@ Command add_bench_graphs(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_engine_flags(app, options->llm);
   app.add_option("--context", options->context, "Keys of each row")
-      ->check(number_from(1))
+      ->check(whole_number_from(1))
+      ->type_name("N")
       ->capture_default_str();
   app.add_flag("--json", options->json, "Print one JSON object, and the tables on standard error");
   return [options] { return bench_graphs(*options); };

@@ -300,13 +300,16 @@ Command add_bench_offline(CLI::App& app) {
   OfflineWorkload& single = options->single;
   const std::vector<CLI::Option*> numbers{
       app.add_option("--num-prompts", single.num_prompts, "Requests at once")
-          ->check(number_from(1))
+          ->check(whole_number_from(1))
+          ->type_name("N")
           ->capture_default_str(),
       app.add_option("--input-len", single.input_len, "Tokens of each prompt")
-          ->check(number_from(1))
+          ->check(whole_number_from(1))
+          ->type_name("N")
           ->capture_default_str(),
       app.add_option("--output-len", single.output_len, "Tokens of each answer")
-          ->check(number_from(1))
+          ->check(whole_number_from(1))
+          ->type_name("N")
           ->capture_default_str()};
   CLI::Option* const workloads =
       app.add_option("--workload", options->workloads,
@@ -317,12 +320,15 @@ Command add_bench_offline(CLI::App& app) {
   for (CLI::Option* number : numbers) workloads->excludes(number);
   app.add_option("--shared-prefix-len", single.shared_len,
                  "Tokens that all prompts begin with; the first computed serve the others")
-      ->check(number_from(0))
+      ->check(whole_number_from(0))
+      ->type_name("N")
       ->capture_default_str();
   app.add_option("--temperature", options->temperature, "0 (the default): greedy")
-      ->check(number_from(0));
+      ->check(number_from(0))
+      ->type_name("X");
   app.add_option("--repeat", options->repeat, "Passes; the median counts")
-      ->check(number_from(1))
+      ->check(whole_number_from(1))
+      ->type_name("N")
       ->capture_default_str();
   app.add_flag("--json", options->json, "Print one JSON object a workload, on a line of its own");
   return [options] {

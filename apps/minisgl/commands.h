@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -37,6 +38,9 @@ void add_chat_flags(CLI::App& app, LlmOptions& options);
 
 /// Accepts a number of at least `min`, and at most `max` if given.
 CLI::Validator number_from(double min, std::optional<double> max = {});
+
+/// Accepts a whole number of at least `min`, and at most `max`, or what 32 bits hold.
+CLI::Validator whole_number_from(std::int64_t min, std::optional<std::int32_t> max = {});
 
 /// All of standard input.
 std::string read_standard_input();

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "minisgl/error.h"
 #include "minisgl/version.h"
 #include "settings.h"
+#include "usage.h"
 
 namespace {
 
@@ -66,14 +68,16 @@ int run(int argc, char** argv) {
                "minisgl");
   app.set_version_flag("--version", program);
   app.require_subcommand(1);
+  minisgl::app::use_help_formatter(app);
   std::vector<std::pair<CLI::App*, Command>> commands;
   for (const Entry& entry : kCommands) {
     CLI::App* sub = app.add_subcommand(entry.name, entry.help);
     commands.emplace_back(sub, entry.add(*sub));
     minisgl::app::add_config_flag(*sub);
-    sub->footer(
-        "Every flag can also be set in the environment, MINISGL_SOME_FLAG for --some-flag, and in\n"
-        "the file of --config.");
+    const std::string own = sub->get_footer();
+    sub->footer(own + (own.empty() ? "" : "\n\n") +
+                "Every flag can also be set in the environment, MINISGL_SOME_FLAG for --some-flag, "
+                "and in\nthe file of --config.");
   }
   app.footer(
       "minisgl --model MODEL            serves it at http://127.0.0.1:1919/v1\n"
@@ -104,7 +108,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help, --version
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "minisgl: %s (see minisgl --help)\n", e.what());
+    std::fprintf(stderr, "minisgl: %s\n", minisgl::app::explain(app, e).c_str());
     return 2;
   }
   for (const auto& [sub, command] : commands)

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -19,7 +20,9 @@ namespace {
 
 /// A count; the help shows "N".
 CLI::Option* count(CLI::Option* option, bool zero_allowed) {
-  return option->check(number_from(zero_allowed ? 0 : 1))->type_name("N")->capture_default_str();
+  return option->check(whole_number_from(zero_allowed ? 0 : 1))
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 CLI::Option* one_of(CLI::Option* option, std::span<const std::string_view> names) {
@@ -45,6 +48,20 @@ CLI::Validator number_from(double min, std::optional<double> max) {
     what << in_quotes(text) << " is not a number " << (max ? "from " : "of at least ") << min;
     if (max) what << " to " << static_cast<std::int64_t>(*max);
     return what.str();
+  };
+  return {check, /*description=*/""};
+}
+
+CLI::Validator whole_number_from(std::int64_t min, std::optional<std::int32_t> max) {
+  const std::int64_t most = max.value_or(std::numeric_limits<std::int32_t>::max());
+  const auto check = [min, max, most](const std::string& text) {
+    std::int64_t value = 0;
+    const bool whole = CLI::detail::lexical_cast(text, value);
+    if (whole && value >= min && value <= most) return std::string();
+    const std::string from = std::to_string(min);
+    return in_quotes(text) + " is not a whole number " +
+           (max || (whole && value > most) ? "from " + from + " to " + std::to_string(most)
+                                           : "of at least " + from);
   };
   return {check, /*description=*/""};
 }
@@ -127,7 +144,7 @@ void add_engine_flags(CLI::App& app, LlmOptions& o) {
       app.add_option(
              "--cuda-graph-max-bs,--graph", o.graph_max_batch_size,
              "Requests of the largest graph of a decode step; 0: no graphs; -1: by the device")
-          ->check(number_from(-1, 1 << 20))
+          ->check(whole_number_from(-1, 1 << 20))
           ->type_name("N")
           ->capture_default_str(),
       app.add_flag("--deterministic", o.deterministic,

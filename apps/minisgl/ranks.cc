@@ -126,7 +126,7 @@ void add_rank_flags(CLI::App& app, RankFlags& flags) {
       app.add_option("--tensor-parallel-size,--tp-size,--tp", flags.size,
                      "Processes that share the model, each with a part of its weights; on GPUs one "
                      "for each")
-          ->check(number_from(1, 1024))
+          ->check(whole_number_from(1, 1024))
           ->type_name("N")
           ->capture_default_str(),
       app.add_option("--distributed-timeout", flags.timeout_s,

@@ -96,6 +96,8 @@ int serve(const Options& options, const RankSetup& ranks) {
 
 Command add_serve(CLI::App& app) {
   auto options = std::make_shared<Options>();
+  add_server_flags(app, options->flags);
+  add_engine_flags(app, options->llm);
   app.add_option("--served-model-name", options->served_names,
                  "The model's id in the API; default: its file's name. Requests may ask for it by "
                  "any of several; replies name the first")
@@ -103,8 +105,6 @@ Command add_serve(CLI::App& app) {
       ->type_name("NAME");
   app.add_flag("--accept-any-model", options->flags.server.accept_any_model,
                "Answer requests for models of other names too; replies name the served one");
-  add_server_flags(app, options->flags);
-  add_engine_flags(app, options->llm);
   add_chat_flags(app, options->llm);
   add_rank_flags(app, options->ranks);
   add_upstream_flags(app);

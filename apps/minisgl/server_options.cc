@@ -36,7 +36,7 @@ CLI::Option* add_seconds(CLI::App& app, const std::string& name, milliseconds& t
 template <class T>
 CLI::Option* add_count(CLI::App& app, const std::string& name, T& target, const std::string& help) {
   return app.add_option(name, target, help)
-      ->check(number_from(1))
+      ->check(whole_number_from(1))
       ->type_name("N")
       ->capture_default_str();
 }
@@ -109,6 +109,7 @@ void add_server_flags(CLI::App& app, ServerFlags& flags) {
            ->type_name("HOST")
            ->capture_default_str(),
        app.add_option("--port", s.port, "Port to listen on; 0: any free one")
+           ->check(whole_number_from(0, 65535))
            ->type_name("N")
            ->capture_default_str(),
        app.add_option("--metrics-prefix", s.metrics_prefix,
@@ -121,7 +122,7 @@ void add_server_flags(CLI::App& app, ServerFlags& flags) {
            ->capture_default_str(),
        app.add_option("--num-tokenizer,--tokenizer-count", flags.num_workers,
                       "Threads that read requests and tokenize; 0: two")
-           ->check(number_from(0, 256))
+           ->check(whole_number_from(0, 256))
            ->type_name("N")
            ->capture_default_str()});
   add_access_flags(app, flags);

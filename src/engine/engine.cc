@@ -1,5 +1,3 @@
-// Long: memory, the step and scores of one rank share what they are made of.
-
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "engine/forward_scope.h"
 #include "engine/graph_sizes.h"
 #include "engine/memory_plan.h"
+#include "engine/step_arrays.h"
 #include "kernels/gather.h"
 #include "kernels/sampling.h"
 #include "tensor/cuda/device.h"
@@ -20,39 +19,6 @@
 
 namespace minisgl {
 namespace {
-
-/// The arrays of a step, one after the other in a block of memory: on the host and, with the same
-/// layout, on the device.
-struct StepArrays {
-  TensorView token_ids, positions, out_locs;  // [num_tokens] i32
-  TensorView logit_rows, sample_rows;         // [num_samples] i32; sample_rows: page-table rows
-  TensorView decode_rows;                     // [num_decode] i32: page-table rows
-  kernels::SamplingRow* sampling = nullptr;   // [num_samples]
-  std::int64_t bytes = 0;                     // of all of them
-};
-
-StepArrays lay_out(std::byte* block, std::int64_t tokens, std::int64_t samples, std::int64_t decode,
-                   Device device = kCpu) {
-  constexpr std::int64_t kAlignment = 64;
-  StepArrays arrays;
-  const auto place = [&](std::int64_t bytes) {
-    std::byte* at = block + arrays.bytes;
-    arrays.bytes += round_up(bytes, kAlignment);
-    return at;
-  };
-  const auto ints = [&](std::int64_t count) {
-    return TensorView(place(count * 4), {count}, DType::kI32, device);
-  };
-  arrays.token_ids = ints(tokens);
-  arrays.positions = ints(tokens);
-  arrays.out_locs = ints(tokens);
-  arrays.logit_rows = ints(samples);
-  arrays.sample_rows = ints(samples);
-  arrays.decode_rows = ints(decode);
-  arrays.sampling = reinterpret_cast<kernels::SamplingRow*>(
-      place(samples * static_cast<std::int64_t>(sizeof(kernels::SamplingRow))));
-  return arrays;
-}
 
 std::unique_ptr<Stream> make_stream(const EngineConfig& config) {
   if constexpr (cuda::kBuilt)

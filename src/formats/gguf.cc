@@ -477,12 +477,10 @@ std::vector<double> GgufFile::get_floats(std::string_view key) const {
   wrong_kind(*this, key, *value, "an array of floats");
 }
 
-void GgufFile::drop(const TensorView& tensor) const {
-  file_.drop({tensor.data, static_cast<std::size_t>(tensor.bytes())});
-}
+void GgufFile::drop(const TensorView& tensor) const { file_.drop(extent(tensor)); }
 
 std::shared_ptr<const void> GgufFile::share(const TensorView& tensor) const {
-  return file_.share({tensor.data, static_cast<std::size_t>(tensor.bytes())});
+  return file_.share(extent(tensor));
 }
 
 bool is_gguf(const std::filesystem::path& path) {

@@ -27,6 +27,13 @@ struct Descriptor {
 
 }  // namespace
 
+std::span<const std::byte> extent(const TensorView& tensor) {
+  if (tensor.empty() || tensor.numel() == 0) return {};
+  std::int64_t elements = tensor.dim(-1);
+  for (int i = 0; i < tensor.rank() - 1; ++i) elements += (tensor.dim(i) - 1) * tensor.stride(i);
+  return {tensor.data, static_cast<std::size_t>(bytes_of(tensor.dtype, elements))};
+}
+
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const auto fail = [&path](const std::string& why) {
     throw Error("cannot read " + path.string() + ": " + why);

@@ -7,7 +7,13 @@
 #include <memory>
 #include <span>
 
+#include "tensor/tensor.h"
+
 namespace minisgl {
+
+/// The memory of `tensor` (contiguous in its last dimension) from its first element to its last; of
+/// a part of the columns of a matrix with what lies between its rows.
+std::span<const std::byte> extent(const TensorView& tensor);
 
 /// A read-only private mapping of a whole file. Copies share it.
 class MappedFile {

@@ -200,23 +200,14 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     }
     // Views are not const, mappings are: writing through one ends the program.
     auto* data = const_cast<std::byte*>(file_.bytes().data()) + data_start + entry.begin;
-    const std::uint64_t bytes = entry.end - entry.begin;
-    if (bytes > 0 && reinterpret_cast<std::uintptr_t>(data) % type->bytes != 0) {
-      // The format promises no alignment, reading a float where it lies needs one. Writers pad, so
-      // that this copy is rare.
-      std::memcpy(copies_.emplace_back(bytes).data(), data, bytes);
-      data = copies_.back().data();
-    }
     tensors_.emplace(entry.name, TensorView(data, shape_of(entry), *type->dtype));
   }
 }
 
-void SafetensorsFile::drop(const TensorView& tensor) const {
-  file_.drop({tensor.data, static_cast<std::size_t>(tensor.bytes())});
-}
+void SafetensorsFile::drop(const TensorView& tensor) const { file_.drop(extent(tensor)); }
 
 std::shared_ptr<const void> SafetensorsFile::share(const TensorView& tensor) const {
-  return file_.share({tensor.data, static_cast<std::size_t>(tensor.bytes())});
+  return file_.share(extent(tensor));
 }
 
 std::string FileFaults::text() const {

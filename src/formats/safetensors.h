@@ -22,21 +22,22 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
   const std::filesystem::path& path() const { return file_.path(); }
 
-  /// Tensors by name; views into the mapping. A scalar has the shape [1].
+  /// Tensors by name; views into the mapping. Older writers do not pad the header, and then no
+  /// tensor is aligned to its type: copy an element before using it. A scalar has the shape [1].
   const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
   /// Tensors that are there but cannot be viewed: name -> why ("type F8_E4M3", "5 dimensions").
   /// Opening the file is no error, because a model may not need them.
   const std::map<std::string, std::string, std::less<>>& unsupported() const {
     return unsupported_;
   }
-  /// The pages of a tensor leave memory (after it was repacked).
+  /// The pages of a tensor, or of a part of its rows or columns with what lies between them, leave
+  /// memory (after it was repacked).
   void drop(const TensorView& tensor) const;
   /// See MappedFile::share(). Null for a tensor that does not lie in the file's mapping.
   std::shared_ptr<const void> share(const TensorView& tensor) const;
 
  private:
   MappedFile file_;
-  std::vector<Buffer> copies_;  // of tensors that are not aligned to their type in the file
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::map<std::string, std::string, std::less<>> unsupported_;
 };

@@ -153,6 +153,23 @@ TEST(PackOptionsTest, RowsAreReportedInOrderWithoutGapsOnceTheyWillNotBeReadAgai
   EXPECT_GE(calls, 3);
 }
 
+TEST(PackOptionsTest, RowsOfAPartOfTheColumnsAreReportedAsOftenAsWholeRows) {
+  ThreadPool pool(2);
+  constexpr std::int64_t kRows = 12001, kCols = 4096;
+  const Tensor weight({kRows, kCols}, DType::kBF16);
+  const TensorView part = weight.view().columns(1024, 2048);
+  std::int64_t next = 0;
+  int calls = 0;
+  pack_matrix(part, pool, {.on_packed = [&](const TensorView& rows) {
+                EXPECT_EQ(rows.data, part.data + next * kCols * 2);
+                EXPECT_EQ(rows.stride(0), kCols);
+                next += rows.dim(0);
+                ++calls;
+              }});
+  EXPECT_EQ(next, kRows);
+  EXPECT_GE(calls, 3) << "the columns between are in memory as well";
+}
+
 TEST(PackOptionsTest, ATypeIsConvertedByRoundingAndNumbersBeyondItsRangeAreAnError) {
   ThreadPool pool(2);
   CpuStream stream(1);

@@ -307,6 +307,21 @@ TEST_P(LinearTest, RowsThatThePlainKernelsReadAsTheyLieAreNotCopied) {
   EXPECT_EQ(std::memcmp(shared.data(), copy.data(), copy.bytes()), 0);
 }
 
+TEST_P(LinearTest, WeightsOutOfLineWithTheirTypeAreReadAsTheyLie) {
+  const std::int64_t cols = cols_near(64);
+  const Tensor weight = random_weight(type(), 33, cols, 16);
+  const auto bytes = static_cast<std::size_t>(weight.view().bytes());
+  const auto moved = std::make_shared<std::vector<std::byte>>(bytes + 1);
+  std::memcpy(moved->data() + 1, weight.view().data, bytes);
+  const TensorView view(moved->data() + 1, {33, cols}, type());
+  ThreadPool pool(1);
+  const PackedMatrix expected = pack(weight);
+  const PackedMatrix actual = pack_matrix(view, pool, {.share = [&] { return moved; }});
+  EXPECT_EQ(actual.is_shared(), GetParam().simd == Simd::kPlain);
+  const Tensor x = random_floats(3, cols, 17);
+  EXPECT_EQ(multiply(x, actual), multiply(x, expected));
+}
+
 INSTANTIATE_TEST_SUITE_P(AllTypes, LinearTest, testing::ValuesIn(all_cases()), case_name);
 
 template <class F>

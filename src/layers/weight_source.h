@@ -12,7 +12,8 @@
 namespace minisgl {
 
 /// The tensors of a checkpoint under their canonical (Hugging Face) names, whatever the file
-/// format. Views into mapped files: host memory, row-major, any storage type.
+/// format. Views into mapped files: host memory, row-major, any storage type (random matrices may
+/// lie where they are used).
 class WeightSource {
  public:
   virtual ~WeightSource() = default;

@@ -176,16 +176,17 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given, const RankSetup& ra
       "vocabulary {}",
       default_name(options.model), seconds.count(), m.num_layers, m.hidden_size, m.num_heads,
       m.num_kv_heads, m.head_dim, m.vocab_size);
+  const std::string ranks_of = shard.world > 1 ? std::to_string(shard.world) + " ranks of " : "";
   if constexpr (cuda::kBuilt)
     if (!config.device.is_cpu())
-      log::info("Compute: {} on {}, {}, attention backend {}", name(m.gpu_dtype),
+      log::info("Compute: {}{} on {}, {}, attention backend {}", ranks_of, name(m.gpu_dtype),
                 to_string(config.device), cuda::properties(config.device).name,
                 engine->attention_backend());
   if (config.device.is_cpu())
-    log::info("Compute: {}, {} {}, {} kernels, attention backend {}",
-              config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", config.num_threads,
-              config.num_threads == 1 ? "thread" : "threads", name(kernels::active_simd()),
-              engine->attention_backend());
+    log::info("Compute: {}, {}{} {}, {} kernels, attention backend {}",
+              config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", ranks_of,
+              config.num_threads, config.num_threads == 1 ? "thread" : "threads",
+              name(kernels::active_simd()), engine->attention_backend());
   log::info(
       "KV cache: {} pages of {} {} = {} tokens of {}, up to {:.2f} GiB, taken as it fills; context "
       "{} tokens, {} requests at once",

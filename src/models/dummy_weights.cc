@@ -1,11 +1,12 @@
 #include "models/dummy_weights.h"
 
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <utility>
 
+#include "kernels/cuda/ops.h"
+#include "kernels/split_mix.h"
+#include "tensor/cuda/build.h"
 #include "tensor/half.h"
 
 namespace minisgl::models {
@@ -35,14 +36,6 @@ std::vector<double> normal_quantiles() {
   return quantiles;
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-std::uint64_t next(std::uint64_t& state) {
-  std::uint64_t z = state += 0x9E3779B97F4A7C15U;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-  return z ^ (z >> 31);
-}
-
 std::uint64_t seed_of(std::string_view name) {  // FNV-1a
   std::uint64_t hash = 0xCBF29CE484222325U;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
@@ -62,23 +55,21 @@ T stored(double value) {
 
 class DummyWeights final : public WeightSource {
  public:
-  DummyWeights(layers::WantedWeights wanted, DType dtype)
-      : wanted_(std::move(wanted)), dtype_(dtype) {
+  DummyWeights(layers::WantedWeights wanted, DType dtype, Device device)
+      : wanted_(std::move(wanted)), dtype_(dtype), table_({kQuantiles}, dtype) {
     const std::vector<double> quantiles = normal_quantiles();
-    table_.resize(static_cast<std::size_t>(bytes_of(dtype, kQuantiles)));
     visit_float_dtype(dtype, [&]<class T>() {
-      auto* out = reinterpret_cast<T*>(table_.data());
+      T* out = table_.view().as<T>();
       for (const double quantile : quantiles) *out++ = stored<T>(quantile * kDeviation);
     });
+    if (!device.is_cpu() && bytes_of(dtype, 1) == 2) device_table_ = copied_to(table_, device);
   }
 
   TensorView find(std::string_view name) const override {
     const auto found = wanted_.find(name);
     if (found == wanted_.end()) return {};
     if (const auto made = made_.find(name); made != made_.end()) return made->second;
-    Tensor& tensor = made_.emplace(name, Tensor(found->second, dtype_)).first->second;
-    fill(name, tensor);
-    return tensor;
+    return made_.emplace(name, make(name, found->second)).first->second;
   }
   std::vector<std::string> names() const override {
     std::vector<std::string> all;
@@ -96,31 +87,42 @@ class DummyWeights final : public WeightSource {
   bool has_paired_qk_rows() const override { return false; }
 
  private:
-  void fill(std::string_view name, const TensorView& tensor) const {
-    const bool is_norm = tensor.rank() == 1 && name.ends_with("norm.weight");
+  Tensor make(std::string_view name, const Shape& shape) const {
+    if constexpr (cuda::kBuilt) {
+      if (!device_table_.view().empty() && shape.rank > 1) {
+        Tensor tensor(shape, dtype_, {.device = device_table_.view().device});
+        kernels::gpu::fill_random_now(tensor, device_table_, seed_of(name));
+        return tensor;
+      }
+    }
+    Tensor tensor(shape, dtype_);
+    const bool is_norm = shape.rank == 1 && name.ends_with("norm.weight");
+    const std::uint64_t seed = seed_of(name);
     visit_float_dtype(dtype_, [&]<class T>() {
-      const auto* table = reinterpret_cast<const T*>(table_.data());
-      T* out = tensor.as<T>();
+      const T* table = table_.view().as<T>();
+      T* out = tensor.view().as<T>();
       const T one = stored<T>(1.0);
-      std::uint64_t state = seed_of(name);
       std::uint64_t bits = 0;
-      for (std::int64_t i = 0; i < tensor.numel(); ++i, bits >>= 16) {
-        if (i % 4 == 0) bits = next(state);
+      for (std::int64_t i = 0; i < shape.numel(); ++i, bits >>= 16) {
+        if (i % 4 == 0) bits = kernels::split_mix(seed, static_cast<std::uint64_t>(i) / 4);
         out[i] = is_norm ? one : table[bits & (kQuantiles - 1)];
       }
     });
+    return tensor;
   }
 
   layers::WantedWeights wanted_;
   DType dtype_;
-  std::vector<std::byte> table_;
+  Tensor table_;
+  Tensor device_table_;  // for matrices that are made there
   mutable std::map<std::string, Tensor, std::less<>> made_;
 };
 
 }  // namespace
 
-std::unique_ptr<WeightSource> dummy_weights(layers::WantedWeights wanted, DType dtype) {
-  return std::make_unique<DummyWeights>(std::move(wanted), dtype);
+std::unique_ptr<WeightSource> dummy_weights(layers::WantedWeights wanted, DType dtype,
+                                            Device device) {
+  return std::make_unique<DummyWeights>(std::move(wanted), dtype, device);
 }
 
 }  // namespace minisgl::models

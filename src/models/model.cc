@@ -63,7 +63,9 @@ std::unique_ptr<Model> load_dummy(const ModelConfig& config, const LoadOptions& 
       options.dtype.value_or(is_block_type(config.dtype) ? DType::kBF16 : config.dtype);
   std::int64_t bytes = 0;
   for (const auto& [name, shape] : wanted) bytes += bytes_of(dtype, shape.numel());
-  return build(*models::dummy_weights(wanted, dtype), bytes, config, options, pool);
+  // A GPU takes matrices of one type; others are made here and converted on their way.
+  const Device device = dtype == config.gpu_dtype ? options.device : kCpu;
+  return build(*models::dummy_weights(wanted, dtype, device), bytes, config, options, pool);
 }
 
 }  // namespace

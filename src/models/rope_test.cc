@@ -10,6 +10,7 @@
 #include "formats/safetensors.h"
 #include "minisgl/error.h"
 #include "models/config.h"
+#include "testing/tiny_model.h"
 
 namespace minisgl::models {
 namespace {
@@ -88,7 +89,7 @@ TEST(RopeTest, DynamicIsPlainUpToTheOriginalContextAndStretchedForMore) {
 TEST(RopeTest, MatchesTransformersOnTheTinyModels) {
   for (const char* name : {"llama", "llama-f32", "llama-sharded", "llama-tied", "mistral", "qwen2",
                            "qwen3", "qwen3-yarn"}) {
-    const auto folder = std::filesystem::path(MINISGL_TEST_DATA) / "tiny" / name;
+    const auto folder = testing_util::tiny_model(name);
     const ModelConfig config = read_huggingface_config(folder);
     const SafetensorsFile golden(folder / "golden.safetensors");
     const TensorView expected = golden.tensors().at("rope_inv_freq");

@@ -17,7 +17,6 @@ then the goldens would not notice the same mistake in an engine.
 
 import copy
 import json
-import lzma
 import math
 import os
 import pathlib
@@ -30,6 +29,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
 import transformers
+from packing import pack
 from safetensors.numpy import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationConfig
 
@@ -414,8 +414,7 @@ def make(name, entry, folder):
     check_published(folder, prompts[-1])
     check_mutations(name, folder, entry, prompts[-1])
     for file in (folder / "model.safetensors", folder / "golden.safetensors"):
-        packed = lzma.compress(file.read_bytes(), preset=9 | lzma.PRESET_EXTREME)
-        pathlib.Path(f"{file}.xz").write_bytes(packed)
+        pathlib.Path(f"{file}.xz").write_bytes(pack(file.read_bytes()))
         file.unlink()
     print(
         name,

@@ -1,6 +1,6 @@
 """Small random checkpoints with sliding windows, or with eyes, and what transformers computes.
 
-Writes tests/data/tiny/NAME/{config.json,model.safetensors,golden.json}. Needs torch, transformers 5.
+Writes tests/data/tiny/NAME/{config.json,model.safetensors.xz,golden.json}. Needs torch, transformers 5.
 Usage: make_small_models.py [folder]
 """
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
+from packing import pack
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -134,6 +135,9 @@ def make(name, config, folder, seed):
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    weights = folder / "model.safetensors"
+    Path(f"{weights}.xz").write_bytes(pack(weights.read_bytes()))
+    weights.unlink()
     generator = torch.Generator().manual_seed(seed + 1)
     prompts = [golden_prompt(model, length, generator) for length in LENGTHS]
     (folder / "golden.json").write_text(

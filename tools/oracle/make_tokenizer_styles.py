@@ -10,9 +10,9 @@ Needs: pip install tokenizers==0.23.3
 
 import gzip
 import json
-import lzma
 import pathlib
 
+from packing import pack
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers import pre_tokenizers as pre
 from tokenizers import processors as post
@@ -212,7 +212,7 @@ def main():
         found[name] = {"tokenizer": json.loads(tok.to_str()), "cases": rows}
     text = json.dumps(found, separators=(",", ":"))
     path = DATA / "tokenizers" / "styles.json.xz"
-    path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    path.write_bytes(pack(text.encode()))
     print(f"{path.name}: {len(found)} styles, {len(text)} bytes, {path.stat().st_size} packed")
 
 

@@ -280,8 +280,9 @@ PackedMatrix pack_matrix(TensorView weight, ThreadPool& pool, const PackOptions&
                           {weight.data, static_cast<std::size_t>(weight.bytes())}, owner);
   }
   Packer packer(weight, options);
-  const bool in_order = options.row_order.empty() && weight.stride(0) == weight.dim(1);
-  const std::int64_t source_tile_bytes = cpu::kTileRows * bytes_of(weight.dtype, weight.dim(1));
+  const bool in_order = options.row_order.empty();
+  // With the columns that lie between the rows of a part: they may be on the same pages.
+  const std::int64_t source_tile_bytes = cpu::kTileRows * bytes_of(weight.dtype, weight.stride(0));
   const std::int64_t chunk = std::max<std::int64_t>(1, kChunkBytes / source_tile_bytes);
   for (std::int64_t begin = 0; begin < packer.num_tiles(); begin += chunk) {
     const std::int64_t end = std::min(begin + chunk, packer.num_tiles());

@@ -46,9 +46,14 @@ void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stre
 /// rounded to nearest even, up to 448), or bf16 or f32, or f16 if q is.
 void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream);
 
+/// Fills `out` with elements of `choices` [2^16], both bf16 or f16 in one GPU's memory: each number
+/// of split_mix(seed, ...) is the places of four of them, the lowest 16 bits first. Waits.
+void fill_random_now(TensorView out, TensorView choices, std::uint64_t seed);
+
 /// `weight` (host memory, any weight type) as [rows, cols] of `dtype`, bf16 or f16, in the memory
 /// of `device`: Packing::kGpuRows. Waits for the copy. Throws Error, which begins with `what`,
-/// when a number is beyond the range of f16.
+/// when a number is beyond the range of f16. A weight of that type may also lie in the memory of
+/// `device` already; its rows then keep their order.
 PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
                          ThreadPool& pool, Device device, DType dtype = DType::kBF16,
                          std::string_view what = "a weight");

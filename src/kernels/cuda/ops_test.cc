@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "kernels/norm.h"
 #include "kernels/ref/linear.h"
 #include "kernels/ref/reference.h"
+#include "kernels/split_mix.h"
 #include "tensor/half.h"
 #include "testing/convert.h"
 #include "testing/gpu.h"
@@ -434,6 +437,35 @@ TEST_F(GpuOpsTest, ProductsOfSeveralMatricesAndOfOneMadeOfThemAreTheSame) {
   linear(gpu_x, both, {}, apart, *stream_);
   linear(gpu_x, one, {}, together, *stream_);
   expect_near(together, to_host(apart), 1e-6, 1e-6, "concatenated");
+}
+
+TEST_F(GpuOpsTest, RandomNumbersAreThoseThatTheSeedSays) {
+  constexpr std::uint64_t kSeed = 0x123456789ABCDEFU;
+  Tensor choices({1 << 16}, DType::kBF16);
+  for (int i = 0; i < 1 << 16; ++i)
+    choices.view().as<BFloat16>()[i] = std::bit_cast<BFloat16>(static_cast<std::uint16_t>(i));
+  const Tensor out({3, 5'000'003}, DType::kBF16, {.device = kGpu});
+  gpu::fill_random_now(out, copied_to(choices, kGpu), kSeed);
+  const Tensor found = copied_to(out, kCpu);
+  const auto* numbers = reinterpret_cast<const std::uint16_t*>(found.view().data);
+  for (std::int64_t i = 0; i < found.view().numel(); ++i)
+    ASSERT_EQ(numbers[i], (split_mix(kSeed, i / 4) >> (16 * (i % 4)) & 0xFFFF)) << i;
+}
+
+TEST_F(GpuOpsTest, WeightsThatLieInTheGpuAlreadyAreCopiedRowByRow) {
+  ThreadPool pool(1);
+  const Tensor weight = converted(random_tensor({6, 64}, 16), DType::kBF16);
+  const Tensor there = copied_to(weight, kGpu);
+  const PackedMatrix packed =
+      gpu::pack_matrix(there.view().slice(1, 5).columns(16, 48), {}, pool, kGpu);
+  ASSERT_EQ(packed.rows(), 4);
+  ASSERT_EQ(packed.cols(), 32);
+  const Tensor found = copied_to(
+      {const_cast<std::byte*>(packed.data()), {4, 32}, DType::kBF16, kGpu}, kCpu);
+  for (int row = 0; row < 4; ++row)
+    EXPECT_EQ(std::memcmp(found.view().data + row * 64, weight.view().data + (row + 1) * 128 + 32,
+                          64),
+              0);
 }
 
 TEST_F(GpuOpsTest, WeightsOfEveryTypeAndOrderAreRoundedToBf16) {

@@ -13,6 +13,7 @@
 #include "tensor/half.h"
 
 namespace minisgl::kernels::gpu {
+
 PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_order,
                          ThreadPool& pool, Device device, DType dtype, std::string_view what) {
   check(dtype == DType::kBF16 || dtype == DType::kF16, "weights on a GPU are bf16 or f16, not ",
@@ -24,6 +25,12 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
   const std::int64_t cols = weight.dim(1);
   check(cols % 8 == 0, "a weight is [", rows, ", ", cols, "]; a GPU needs a multiple of 8 columns");
   Buffer data(static_cast<std::size_t>(rows * cols) * sizeof(BFloat16), {.device = device});
+  if (!weight.device.is_cpu()) {
+    check(weight.device == device && weight.dtype == dtype && row_order.empty(),
+          "a weight in a GPU's memory stays as it is");
+    cuda::copy_rows_now(data.data(), cols * 2, weight.data, weight.stride(0) * 2, cols * 2, rows);
+    return {rows, cols, dtype, Packing::kGpuRows, std::move(data)};
+  }
   // In parts that bound the memory of the host.
   const std::int64_t part_rows = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / (cols * 2));
   Buffer staging(static_cast<std::size_t>(std::min(part_rows, rows) * cols) * sizeof(BFloat16),

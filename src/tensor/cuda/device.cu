@@ -110,10 +110,21 @@ std::byte* allocate_pinned(std::size_t bytes) {
 void release_pinned(std::byte* memory) noexcept { cudaFreeHost(memory); }
 
 void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes) {
-  cudaError_t error = cudaMemcpy(dst, src, bytes, cudaMemcpyDefault);
+  copy_rows_now(dst, static_cast<std::int64_t>(bytes), src, static_cast<std::int64_t>(bytes),
+                static_cast<std::int64_t>(bytes), 1);
+}
+
+void copy_rows_now(std::byte* dst, std::int64_t dst_stride, const std::byte* src,
+                   std::int64_t src_stride, std::int64_t bytes, std::int64_t rows) {
+  const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  cudaError_t error =
+      rows == 1 || (dst_stride == bytes && src_stride == bytes)
+          ? cudaMemcpy(dst, src, size(rows * bytes), cudaMemcpyDefault)
+          : cudaMemcpy2D(dst, size(dst_stride), src, size(src_stride), size(bytes), size(rows),
+                         cudaMemcpyDefault);
   // A copy within the device may still run when it returns.
   if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);
-  check_cuda(error, "copying ", bytes, " bytes from or to a GPU");
+  check_cuda(error, "copying ", rows * bytes, " bytes from or to a GPU");
 }
 
 }  // namespace minisgl::cuda

@@ -56,6 +56,9 @@ void release_pinned(std::byte* memory) noexcept;
 /// Copies between the host and a device, or within one; returns when it is done. Work of streams is
 /// not waited for.
 void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes);
+/// The same of `rows` rows of `bytes` each, which lie dst_stride and src_stride bytes apart.
+void copy_rows_now(std::byte* dst, std::int64_t dst_stride, const std::byte* src,
+                   std::int64_t src_stride, std::int64_t bytes, std::int64_t rows);
 
 /// A stream of the device. Its submit() runs the step at once on the calling thread: what the step
 /// enqueues is the work. A failed launch or copy throws Error where it is noticed, with CUDA's name
