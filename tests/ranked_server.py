@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 
 from http_tools import open_request, read_until, wait_until
 
@@ -66,8 +67,8 @@ class RankedServer:
         self.port = int(re.search(r"Ready: .*:(\d+)/v1", self.log())[1])
         return self
 
-    def signal_rank(self, number: int) -> None:
-        os.kill(self.ranks[0], number)
+    def signal_rank(self, number: int, rank: int = 1) -> None:
+        os.kill(self.process.pid if rank == 0 else self.ranks[rank - 1], number)
 
     def wait_for_end(self, timeout_s: float) -> int:
         """The exit status; nothing may be left afterwards."""
@@ -92,24 +93,25 @@ class RankedServer:
 
 
 class Streams:
-    """Streamed answers, read by a thread each, until they end. Together they fit into the pool."""
+    """Streamed answers, read by a thread each, until they end. Together they fit into the pool.
 
-    def __init__(self, port: int, count: int, max_tokens: int = 4000):
+    Made when all have begun: with their first event, or with the head of the reply already."""
+
+    def __init__(self, port: int, count: int, *, prompt: Sequence[int] = (1, 2, 3),
+                 max_tokens: int = 4000, wait_for_event: bool = True):  # fmt: skip
         body = {
-            "prompt": [1, 2, 3], "max_tokens": max_tokens, "ignore_eos": True, "stream": True,
+            "prompt": list(prompt), "max_tokens": max_tokens, "ignore_eos": True, "stream": True,
         }  # fmt: skip
         self.received = [b""] * count
-        self.seconds = [0.0] * count
-        self._begin = time.monotonic()
         self._threads = []
         begun = threading.Barrier(count + 1)
 
         def run(index: int) -> None:
             with open_request(port, "/v1/completions", body) as sock:
-                self.received[index] = read_until(sock, b"\n\n")
+                mark = b"\n\n" if wait_for_event else b"\r\n\r\n"
+                self.received[index] = read_until(sock, mark)
                 begun.wait()
                 self.received[index] += read_until(sock, b"\0")
-                self.seconds[index] = time.monotonic()
 
         for index in range(count):
             self._threads.append(threading.Thread(target=run, args=(index,)))

@@ -1,6 +1,7 @@
 """One model on several processes: the same answers, and what happens when one of them fails."""
 
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import threading
 import time
 
 import pytest
-from http_tools import complete, wait_until
+from http_tools import complete, health, wait_until
 from ranked_server import RankedServer, Streams, children_of, is_alive
 from tiny_models import tiny_model
 
@@ -44,6 +45,55 @@ def patient_model(tmp_path_factory) -> pathlib.Path:
     config["max_position_embeddings"] = 32768
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+@pytest.fixture(scope="module")
+def slow_model(tmp_path_factory) -> pathlib.Path:
+    """A model that takes some time to load."""
+    folder = tmp_path_factory.mktemp("slow") / "model"
+    write_large_model(folder, num_layers=4)
+    return folder
+
+
+def write_large_model(folder: pathlib.Path, num_layers: int) -> int:
+    """A Llama of zeros, which take no room on a disk. Returns the bytes of its weights."""
+    hidden, inner, vocab, heads = 2048, 8192, 32000, 16
+    config = {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": hidden, "intermediate_size": inner,
+        "num_attention_heads": heads, "num_key_value_heads": heads, "vocab_size": vocab,
+        "num_hidden_layers": num_layers, "max_position_embeddings": 256, "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+        "eos_token_id": 2,
+    }  # fmt: skip
+    shapes = {"model.embed_tokens.weight": [vocab, hidden], "lm_head.weight": [vocab, hidden],
+              "model.norm.weight": [hidden]}  # fmt: skip
+    for layer in range(num_layers):
+        scope = f"model.layers.{layer}."
+        for name in "qkvo":
+            shapes[f"{scope}self_attn.{name}_proj.weight"] = [hidden, hidden]
+        for name in ("gate", "up"):
+            shapes[f"{scope}mlp.{name}_proj.weight"] = [inner, hidden]
+        shapes[f"{scope}mlp.down_proj.weight"] = [hidden, inner]
+        for name in ("input", "post_attention"):
+            shapes[f"{scope}{name}_layernorm.weight"] = [hidden]
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + at)
+    return at
+
+
+def peak_bytes(pid: int) -> int:
+    """Most memory that the process ever had resident."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 def generate(binary, model, *arguments, **kwargs) -> subprocess.CompletedProcess:
@@ -115,34 +165,112 @@ def test_formats_bind_every_rank(run_server):
     assert server.stop() == 0
 
 
-def expect_error_in_each(streams: Streams, timeout_s: float, words: str) -> None:
-    """Every stream ends, within the time, with one error that says so."""
-    for text in streams.join(timeout_s):
-        assert text.count(b'"error"') == 1, text[-500:]
-        assert words.encode() in text, text[-500:]
+LIMIT_S = 2  # --distributed-timeout of servers whose ranks fail
 
 
-def test_the_death_of_a_rank_is_told_to_every_client(run_server, patient_model):
-    server = run_server(patient_model, "--tp", "2", "--num-pages", "32768",
-                        "--distributed-timeout", "20").wait_until_ready()  # fmt: skip
-    streams = Streams(server.port, 4)
+class Clients:
+    """Of a server with two rows: two streams that run, one that waits, and a whole reply that
+    waits."""
+
+    def __init__(self, server: RankedServer, prompt: list[int], wait_for_event: bool):
+        self._streams = [
+            Streams(server.port, 2, prompt=prompt, wait_for_event=wait_for_event),
+            Streams(server.port, 1, prompt=prompt, wait_for_event=False),
+        ]
+        self._replies: list = []
+
+        def ask_for_whole() -> None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self._replies.append(complete(server.port, prompt, max_tokens=4000))
+
+        self._whole = threading.Thread(target=ask_for_whole)
+        self._whole.start()
+        wait_until(lambda: health(server.port)["requests"] == 4, 10, "beginning")
+
+    def expect_errors(self, timeout_s: float, words: str, events: bool) -> None:
+        """Every client gets one error within the time, which says so; only some got more."""
+        for text in self._streams[0].join(timeout_s) + self._streams[1].join(timeout_s):
+            assert text.count(b'"error"') == 1, text[-500:]
+            assert words.encode() in text, text[-500:]
+            if not events:
+                assert b'"choices"' not in text, "the prompt was computed already"
+        self._whole.join(timeout_s)
+        assert self._replies, "a whole reply did not come"
+        assert self._replies[0].status == 500
+        assert words in self._replies[0].error["message"]
+
+
+def begin_state(server: RankedServer, state: str) -> Clients | None:
+    """Brings a server that has started into a state."""
+    if state == "loading":
+        server.wait_for_ranks(1)
+        wait_until(lambda: peak_bytes(server.ranks[0]) > 150 << 20, 20, "reading weights")
+        assert "Ready" not in server.log()
+        return None
+    server.wait_until_ready()
+    prompt = [5 + index % 200 for index in range(7000)] if state == "prefill" else [1, 2, 3]
+    clients = Clients(server, prompt, wait_for_event=state != "prefill")
+    if state == "shutdown":
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Stopping: running answers" in server.log(), 5, "beginning to stop")
+    return clients
+
+
+@pytest.fixture
+def run_in_state(run_server, patient_model, slow_model):
+    """run_in_state(state) -> (RankedServer of two ranks, its clients)."""
+
+    def run(state: str) -> tuple[RankedServer, Clients | None]:
+        model, pages = (slow_model, "64") if state == "loading" else (patient_model, "32768")
+        server = run_server(
+            model, "--tp", "2", "--distributed-timeout", LIMIT_S, "--num-pages", pages,
+            "--max-running-requests", "2", "--max-prefill-length", "16",
+        )  # fmt: skip
+        return server, begin_state(server, state)
+
+    return run
+
+
+STATES = ["loading", "prefill", "decode", "shutdown"]
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_fails_is_told_to_every_client_and_ends_the_server(run_in_state, state, how):
+    server, clients = run_in_state(state)
     begin = time.monotonic()
-    server.signal_rank(signal.SIGKILL)
-    expect_error_in_each(streams, 5, "was killed by signal 9")
+    server.signal_rank(how)
+    told_after = 3 if how == signal.SIGKILL else LIMIT_S + 3
+    words = "was killed by signal 9" if how == signal.SIGKILL else f"not answer within {LIMIT_S} s"
+    if clients is not None:
+        clients.expect_errors(told_after, words, events=state != "prefill")
+    told = time.monotonic() - begin
     assert server.wait_for_end(10) == 1
-    assert time.monotonic() - begin < 10
-    assert f"rank 1 (process {server.ranks[0]}) was killed by signal 9 (Killed)" in server.log()
+    ended = time.monotonic() - begin
+    print(f"{state} {how.name}: told after {told:.2f} s, ended after {ended:.2f} s")
+    # A rank that hangs while others load is missed when they have loaded.
+    assert ended < told_after + (10 if state == "loading" and how == signal.SIGSTOP else 1)
+    if how == signal.SIGKILL:
+        assert f"rank 1 (process {server.ranks[0]}) was killed by signal 9 (Killed)" in server.log()
+    else:
+        assert "rank 1" in server.log()
+        assert "--distributed-timeout" in server.log()
 
 
-def test_a_rank_that_hangs_is_given_up_after_the_time_limit(run_server, patient_model):
-    server = run_server(patient_model, "--tp", "2", "--num-pages", "32768",
-                        "--distributed-timeout", "2").wait_until_ready()  # fmt: skip
-    streams = Streams(server.port, 3)
-    begin = time.monotonic()
-    server.signal_rank(signal.SIGSTOP)
-    expect_error_in_each(streams, 6, "rank 1 did not answer within 2 s")
-    assert time.monotonic() - begin < 6
-    assert server.wait_for_end(10) == 1
+@pytest.mark.parametrize("state", STATES)
+def test_the_death_of_the_first_rank_ends_the_others(run_in_state, state):
+    server, _ = run_in_state(state)
+    server.signal_rank(signal.SIGKILL, rank=0)
+    assert server.wait_for_end(5) == -signal.SIGKILL
+
+
+def test_others_do_not_wait_for_a_first_rank_that_hangs(run_in_state):
+    server, clients = run_in_state("decode")
+    server.signal_rank(signal.SIGSTOP, rank=0)
+    wait_until(lambda: not is_alive(server.ranks[0]), LIMIT_S + 3, "the end of rank 1")
+    server.signal_rank(signal.SIGCONT, rank=0)
+    clients.expect_errors(5, "rank 1", events=True)
+    assert server.wait_for_end(5) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
@@ -157,23 +285,6 @@ def test_an_idle_server_notices_a_rank_that_is_gone(run_server, how):
     assert "The engine has failed" in server.log()
 
 
-def test_the_death_of_the_first_rank_ends_the_others(run_server):
-    server = run_server(tiny_model("qwen3"), "--tp", "2").wait_until_ready()
-    server.process.kill()
-    assert server.wait_for_end(5) == -signal.SIGKILL
-
-
-def test_a_rank_that_hangs_while_it_loads_ends_the_start(run_server, sample_model):
-    server = run_server(sample_model, "--tp", "3", "--distributed-timeout", "3")
-    server.wait_for_ranks(2)
-    begin = time.monotonic()
-    server.signal_rank(signal.SIGSTOP)
-    assert server.wait_for_end(20) == 1
-    assert time.monotonic() - begin < 15
-    assert "rank" in server.log()
-    assert "--distributed-timeout" in server.log()
-
-
 def test_a_rank_that_does_not_end_is_killed(run_server):
     server = run_server(
         tiny_model("qwen3"), "--tp", "2", "--distributed-timeout", "2"
@@ -181,6 +292,19 @@ def test_a_rank_that_does_not_end_is_killed(run_server):
     server.process.send_signal(signal.SIGTERM)
     server.signal_rank(signal.SIGSTOP)
     assert server.wait_for_end(10) == 1
+
+
+def test_a_rank_of_another_launcher_that_dies_is_told_too(run_server, patient_model):
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    arguments = ("--num-pages", "32768", "--max-running-requests", "2")
+    second = run_server(patient_model, *arguments, env={**place, "RANK": "1"})
+    first = run_server(patient_model, *arguments, env={**place, "RANK": "0"}).wait_until_ready()
+    clients = Clients(first, [1, 2, 3], wait_for_event=True)
+    begin = time.monotonic()
+    second.process.kill()
+    clients.expect_errors(5, "rank 1", events=True)
+    assert first.wait_for_end(5) == 1
+    assert time.monotonic() - begin < 5
 
 
 def free_port() -> int:
@@ -228,47 +352,6 @@ def test_ranks_that_do_not_come_are_named(minisgl_binary):
     )  # fmt: skip
     assert result.returncode == 1
     assert "ranks that have not come: 1 (after 1 s" in result.stderr
-
-
-def write_large_model(folder: pathlib.Path, num_layers: int) -> int:
-    """A Llama of zeros, which take no room on a disk. Returns the bytes of its weights."""
-    hidden, inner, vocab, heads = 2048, 8192, 32000, 16
-    config = {
-        "architectures": ["LlamaForCausalLM"], "hidden_size": hidden, "intermediate_size": inner,
-        "num_attention_heads": heads, "num_key_value_heads": heads, "vocab_size": vocab,
-        "num_hidden_layers": num_layers, "max_position_embeddings": 256, "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-        "eos_token_id": 2,
-    }  # fmt: skip
-    shapes = {"model.embed_tokens.weight": [vocab, hidden], "lm_head.weight": [vocab, hidden],
-              "model.norm.weight": [hidden]}  # fmt: skip
-    for layer in range(num_layers):
-        scope = f"model.layers.{layer}."
-        for name in "qkvo":
-            shapes[f"{scope}self_attn.{name}_proj.weight"] = [hidden, hidden]
-        for name in ("gate", "up"):
-            shapes[f"{scope}mlp.{name}_proj.weight"] = [inner, hidden]
-        shapes[f"{scope}mlp.down_proj.weight"] = [hidden, inner]
-        for name in ("input", "post_attention"):
-            shapes[f"{scope}{name}_layernorm.weight"] = [hidden]
-    header, at = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + at)
-    return at
-
-
-def peak_bytes(pid: int) -> int:
-    """Most memory that the process ever had resident."""
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 def test_each_rank_reads_its_share_alone(run_server, tmp_path):

@@ -62,7 +62,7 @@ ExitOnSignal::~ExitOnSignal() {
   thread_.join();
 }
 
-void serve_until_stopped(Server& server, const LocalGenerator& generator, const sigset_t& signals,
+void serve_until_stopped(Server& server, LocalGenerator& generator, const sigset_t& signals,
                          std::chrono::milliseconds deadline) {
   constexpr auto kPoll = std::chrono::milliseconds(200);
   std::string fault;
@@ -75,6 +75,8 @@ void serve_until_stopped(Server& server, const LocalGenerator& generator, const 
     log::info("Stopping: running answers have {} s to end; a second signal cuts them off",
               std::chrono::duration<double>(deadline).count());
   stop(server, signals, deadline);
+  generator.stop();
+  fault = generator.fault();  // which may have come meanwhile
   if (!fault.empty()) throw Error("the engine has failed: " + fault);
 }
 

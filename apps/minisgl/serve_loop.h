@@ -30,10 +30,10 @@ class ExitOnSignal {
   std::thread thread_;
 };
 
-/// Waits for one of `signals`, or for a fault of the engine, and stops the server: running answers
-/// have `deadline` to end, a second signal cuts them off. Throws Error after a fault, when
-/// everything in flight has been answered with it.
-void serve_until_stopped(Server& server, const LocalGenerator& generator, const sigset_t& signals,
+/// Waits for one of `signals`, or for a fault of the engine, and stops the server, then the engine:
+/// running answers have `deadline` to end, a second signal cuts them off. Throws Error after a
+/// fault, also one that comes in this time, when everything in flight has been answered with it.
+void serve_until_stopped(Server& server, LocalGenerator& generator, const sigset_t& signals,
                          std::chrono::milliseconds deadline);
 
 }  // namespace minisgl::app

@@ -106,9 +106,9 @@ void ChildRanks::watch(Child& child) {
   child.running = false;
   while (::waitpid(child.process, &status, 0) < 0 && errno == EINTR) {
   }
-  const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (!well) child.end = end_of(child.rank, child.process, status);
-  if (!stopping_ && fault_.empty()) fault_ = end_of(child.rank, child.process, status);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;  // only when it was told to
+  child.end = end_of(child.rank, child.process, status);
+  if (!stopping_ && fault_.empty()) fault_ = child.end;
 }
 
 std::string ChildRanks::fault() const {

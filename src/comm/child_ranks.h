@@ -29,7 +29,7 @@ class ChildRanks {
   ChildRanks& operator=(const ChildRanks&) = delete;
 
   /// Which rank has ended, and how: "rank 1 (process 4711) was killed by signal 9 (Killed)"; ""
-  /// while all run. Any thread.
+  /// while all run, or have ended well. Any thread.
   std::string fault() const;
 
   /// From now on they are to end. Waits for it, and kills those that have not after `timeout`.

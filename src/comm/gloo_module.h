@@ -10,9 +10,10 @@
 
 namespace minisgl {
 
-/// A transport over TCP, by gloo; `timeout` is that of every exchange. All ranks of `rendezvous`
-/// call it equally often. Throws Error if the module is not there (a build without gloo), naming
-/// where it was looked for: beside the program, in lib/ beside its folder and in the folder above.
+/// A transport over TCP, by gloo; `timeout` is that of connecting and of every exchange. All ranks
+/// of `rendezvous`, which outlives it, call it equally often. Throws Error naming a rank that goes
+/// or does not answer, or if the module is not there (a build without gloo), naming where it was
+/// looked for: beside the program, in lib/ beside its folder and in the folder above.
 std::unique_ptr<Transport> connect_with_gloo(Rendezvous& rendezvous,
                                              std::chrono::milliseconds timeout);
 

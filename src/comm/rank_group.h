@@ -63,6 +63,10 @@ class RankGroup {
   void connect_devices(Device device);
   RankLinks links();
 
+  /// Why a rank is known to have failed, "" if none is: see Rendezvous::fault(). For the time in
+  /// which the ranks do not talk with each other, and none may end. Any thread.
+  std::string fault() const { return rendezvous_.fault(); }
+
  private:
   Rendezvous rendezvous_;
   HostGroup host_;

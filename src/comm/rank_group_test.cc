@@ -1,10 +1,15 @@
 #include "comm/rank_group.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <thread>
 
@@ -99,7 +104,7 @@ TEST(RendezvousTest, AllGetTheMessagesOfAllInOrder) {
     if (rank == 1) std::this_thread::sleep_for(50ms);
     Rendezvous meeting({.rank = rank, .size = 3, .port = port, .timeout = 10s},
                        std::move(listener));
-    for (int turn = 0; turn < 3; ++turn) {
+    for (int turn = 0; turn < 6; ++turn) {
       const std::string mine(static_cast<std::size_t>(rank * 1000 * turn), 'a');
       const std::vector<Message> all = meeting.exchange(text(mine + std::to_string(rank)));
       ASSERT_EQ(all.size(), 3U);
@@ -211,6 +216,133 @@ TEST(RankGroupTest, ARankThatEndsAndOneThatHangsAreNamed) {
       EXPECT_NE(error.find("rank 1 did not answer within 1 s"), std::string::npos) << error;
     }
   });
+}
+
+/// A process that is rank 1 of two and takes in what rank 0 sends, until it is killed.
+pid_t start_listening_rank(std::uint16_t port) {
+  const pid_t process = ::fork();
+  if (process != 0) return process;
+  try {
+    RankGroup group({.place = {.rank = 1, .size = 2, .port = port}, .timeout = 20s});
+    for (Message message;;) group.links().host->broadcast(message);
+  } catch (const Error&) {  // rank 0 was first
+  }
+  ::_exit(0);
+}
+
+bool has_ended(pid_t process) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == process;
+}
+
+/// While it lives, other threads of this process run only when the calling one sleeps.
+class Alone {
+ public:
+  Alone() {
+    sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    for (const pid_t thread : threads()) {
+      sched_setaffinity(thread, sizeof(one), &one);
+      const sched_param none{};
+      if (thread != ::gettid()) sched_setscheduler(thread, SCHED_IDLE, &none);
+    }
+  }
+  ~Alone() {
+    for (const pid_t thread : threads()) {
+      sched_setaffinity(thread, sizeof(before_), &before_);
+      const sched_param none{};
+      if (thread != ::gettid()) sched_setscheduler(thread, SCHED_OTHER, &none);
+    }
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+
+ private:
+  static std::vector<pid_t> threads() {
+    std::vector<pid_t> all;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+      all.push_back(std::stoi(entry.path().filename()));
+    return all;
+  }
+  cpu_set_t before_{};
+};
+
+// Its connections are written to before gloo's thread has seen that they ended: that must be no
+// SIGPIPE, and no message that is waited for in vain.
+TEST(RankGroupTest, ARankThatDiesBeforeAMessageIsWrittenToItIsAnErrorSoon) {
+  std::signal(SIGPIPE, SIG_DFL);  // whoever runs the tests may ignore it
+  for (int turn = 0; turn < 6; ++turn) {
+    FileDescriptor listener = listen_at("127.0.0.1", 0);
+    const pid_t process = start_listening_rank(port_of(listener));
+    ASSERT_GT(process, 0);
+    RankGroup group({.place = {.rank = 0, .size = 2}, .timeout = 20s}, std::move(listener));
+    EXPECT_EQ(group.fault(), "");
+    Message message = text("a turn");
+    for (int i = 0; i < 20; ++i) group.links().host->broadcast(message);
+    std::this_thread::sleep_for(50ms);  // the rank waits for the next one
+
+    const Alone alone;
+    ::kill(process, SIGKILL);
+    while (!has_ended(process)) {
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string error = error_of([&] {
+      for (;;) group.links().host->broadcast(message);
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s) << error;
+    EXPECT_NE(error.find("rank 1"), std::string::npos) << error;
+    EXPECT_EQ(group.fault(), "rank 1 is gone: its connection has ended");
+    ::waitpid(process, nullptr, 0);
+  }
+}
+
+TEST(RankGroupTest, ARankThatDiesWhileRanksConnectIsAnErrorSoon) {
+  for (int turn = 0; turn < 25; ++turn) {
+    FileDescriptor listener = listen_at("127.0.0.1", 0);
+    const pid_t process = start_listening_rank(port_of(listener));
+    ASSERT_GT(process, 0);
+    std::thread killer([&] {
+      std::this_thread::sleep_for(turn * 500us);
+      ::kill(process, SIGKILL);
+    });
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string error = error_of([&] {
+      RankGroup group({.place = {.rank = 0, .size = 2},
+                       .timeout = 20s,
+                       .fault = [&] { return has_ended(process) ? "rank 1 was killed" : ""; }},
+                      std::move(listener));
+      for (Message message = text("a turn");;) group.links().host->broadcast(message);
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s) << error;
+    killer.join();
+    ::waitpid(process, nullptr, 0);
+    EXPECT_EQ(error, "rank 1 was killed");
+  }
+}
+
+TEST(RankGroupTest, ARankThatHangsWhileRanksConnectIsGivenUpAfterTheTimeLimit) {
+  for (int turn = 1; turn <= 3; ++turn) {
+    FileDescriptor listener = listen_at("127.0.0.1", 0);
+    const pid_t process = start_listening_rank(port_of(listener));
+    ASSERT_GT(process, 0);
+    std::thread stopper([&] {
+      std::this_thread::sleep_for(turn * 2ms);
+      ::kill(process, SIGSTOP);
+    });
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string error = error_of([&] {
+      RankGroup group({.place = {.rank = 0, .size = 2}, .timeout = 1s}, std::move(listener));
+      for (Message message = text("a turn");;) group.links().host->broadcast(message);
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 3s) << error;
+    stopper.join();
+    ::kill(process, SIGKILL);
+    ::waitpid(process, nullptr, 0);
+    EXPECT_NE(error.find("--distributed-timeout"), std::string::npos) << error;
+  }
 }
 
 #endif

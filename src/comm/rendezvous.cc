@@ -236,6 +236,17 @@ std::vector<Message> Rendezvous::exchange(const Message& mine) {
   return all;
 }
 
+std::string Rendezvous::fault() const {
+  if (options_.fault)
+    if (std::string known = options_.fault(); !known.empty()) return known;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    pollfd entry{.fd = peers_[i].get(), .events = POLLRDHUP, .revents = 0};
+    if (!peers_[i].valid() || ::poll(&entry, 1, 0) <= 0) continue;
+    return rank_name(static_cast<int>(i)) + " is gone: its connection has ended";
+  }
+  return "";
+}
+
 /// In slices, so that a fault which somebody else has found ends it.
 void Rendezvous::wait(int fd, short events, Clock::time_point deadline,
                       const std::string& what) const {

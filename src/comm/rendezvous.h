@@ -54,6 +54,10 @@ class Rendezvous {
   /// The messages of all ranks, in their order. All ranks call it equally often.
   std::vector<Message> exchange(const Message& mine);
 
+  /// Why a rank is known to have failed: what options().fault says, or whose connection has ended;
+  /// rank 0 sees all ranks, the others rank 0. "" while there is nothing. Any thread.
+  std::string fault() const;
+
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const RendezvousOptions& options() const { return options_; }

@@ -153,18 +153,19 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given, const RankSetup& ra
   std::unique_ptr<Model> model;
   {
     ProgressBar bar("Loading weights");
-    model = load_model(path, {.num_threads = config.num_threads,
-                              .max_seq_len = config.max_seq_len,
-                              .shard = shard,
-                              .device = config.device,
-                              .dtype = dtype_named(options.dtype),
-                              .dummy_weights = options.dummy_weights,
-                              .on_progress = [&](std::int64_t done, std::int64_t total) {
-                                if (ranks.fault)
-                                  if (const std::string fault = ranks.fault(); !fault.empty())
-                                    throw Error(fault);
-                                if (shard.rank == 0) bar.update(done, total);
-                              }});
+    model =
+        load_model(path, {.num_threads = config.num_threads,
+                          .max_seq_len = config.max_seq_len,
+                          .shard = shard,
+                          .device = config.device,
+                          .dtype = dtype_named(options.dtype),
+                          .dummy_weights = options.dummy_weights,
+                          .on_progress = [&](std::int64_t done, std::int64_t total) {
+                            if (ranks.group != nullptr)
+                              if (const std::string fault = ranks.group->fault(); !fault.empty())
+                                throw Error(fault);
+                            if (shard.rank == 0) bar.update(done, total);
+                          }});
   }
   auto engine = std::make_unique<Engine>(std::move(model), config);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -186,13 +187,15 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given, const RankSetup& ra
               config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", ranks_of,
               config.num_threads, config.num_threads == 1 ? "thread" : "threads",
               name(kernels::active_simd()), engine->attention_backend());
+  const std::string pool_size = fmt::format("{:.2f} GiB", gib(engine->kv_pool_bytes()));
   log::info(
-      "KV cache: {} pages of {} {} = {} tokens of {}, up to {:.2f} GiB, taken as it fills; context "
-      "{} tokens, {} requests at once",
+      "KV cache: {} pages of {} {} = {} tokens of {}, {}; context {} tokens, {} requests at once",
       limits.num_pages, limits.page_size, limits.page_size == 1 ? "token" : "tokens",
       static_cast<std::int64_t>(limits.num_pages) * limits.page_size,
-      name(engine->kv().first.dtype), gib(engine->kv_pool_bytes()), limits.max_seq_len,
-      limits.max_rows);
+      name(engine->kv().first.dtype),
+      // A CPU's pages take memory when they are first written.
+      config.device.is_cpu() ? "up to " + pool_size + ", taken as it fills" : pool_size,
+      limits.max_seq_len, limits.max_rows);
   return engine;
 }
 
@@ -291,7 +294,9 @@ void LocalGenerator::load(const LlmOptions& options, const RankSetup& ranks) {
   }
 }
 
-LocalGenerator::~LocalGenerator() {
+LocalGenerator::~LocalGenerator() { stop(); }
+
+void LocalGenerator::stop() {
   scheduler_->stop();
   if (thread_.joinable()) thread_.join();
 }

@@ -81,6 +81,9 @@ class LocalGenerator final : public Generator {
 
   /// Returns when the scheduler has ended: for ranks other than the first.
   void wait();
+  /// Aborts what runs and ends the scheduler, those of the other ranks too; fault() then says
+  /// whether it ended well. Once it has ended this does nothing.
+  void stop();
 
   /// What the engine died of; "" while it lives. All requests have got an error by then.
   std::string fault() const;

@@ -49,13 +49,12 @@ std::uint64_t RankTurns::agree(const std::string& settings, std::uint64_t seed) 
   return seed;
 }
 
-RankTurn RankTurns::share(RankTurn turn) {
+void RankTurns::share(RankTurn& turn) {
   Message bytes;
   if (is_first()) bytes = encode_turn(turn);
   host_.broadcast(bytes);
   if (!is_first()) turn = decode_turn(bytes, options_.make_constraint);
   if (turn.roll_call) host_.barrier();
-  return turn;
 }
 
 void RankTurns::compare(const Batch& batch) {

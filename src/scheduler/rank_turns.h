@@ -41,9 +41,9 @@ class RankTurns {
   /// Throws Error showing both unless all ranks say the same `settings`; returns rank 0's `seed`.
   std::uint64_t agree(const std::string& settings, std::uint64_t seed);
 
-  /// `turn` of rank 0; of the others it is ignored, and they wait for it. With a roll call it
-  /// returns when all have answered.
-  RankTurn share(RankTurn turn);
+  /// Sends `turn` of rank 0, which keeps it, also when this throws; of the others it is replaced.
+  /// With a roll call it returns when all have answered.
+  void share(RankTurn& turn);
 
   /// Throws Error that shows the batches of two ranks if they differ in what is computed or drawn.
   /// Nothing unless batches are compared.

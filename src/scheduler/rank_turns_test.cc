@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
+#include "base/log.h"
+#include "scheduler/scheduler.h"
+#include "testing/fake_executor.h"
 #include "testing/local_ranks.h"
 
 namespace minisgl {
@@ -109,12 +114,52 @@ TEST(RankTurnsTest, AllGetTheTurnOfTheFirst) {
         turn.stopping = i == 2;
         turn.roll_call = i == 1;
       }
-      turn = turns.share(std::move(turn));
+      turns.share(turn);
       ASSERT_EQ(turn.messages.size(), 1U);
       EXPECT_EQ(std::get<AbortRequest>(turn.messages[0]).id.value, static_cast<std::uint64_t>(i));
       EXPECT_EQ(turn.stopping, i == 2);
     }
   });
+}
+
+/// Of rank 0 of two, whose other one says what rank 0 says, until it is gone.
+class EchoTransport final : public Transport {
+ public:
+  explicit EchoTransport(const bool& gone) : Transport(/*rank=*/0, /*size=*/2), gone_(gone) {}
+  void exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
+    if (gone_) throw Error("rank 1 is gone");
+    for (const Receive& receive : receives)
+      std::copy_n(sends[0].data.begin(), receive.data.size(), receive.data.begin());
+  }
+
+ private:
+  const bool& gone_;
+};
+
+TEST(RankTurnsTest, ARequestThatTheOthersCouldNotBeToldOfIsAnsweredWithTheFault) {
+  log::set_level(log::Level::kOff);
+  bool gone = false;
+  HostGroup host(std::make_unique<EchoTransport>(gone));
+  RankTurns turns(host, {.compare_batches = false});
+  testing_util::FakeExecutor executor(
+      {.num_pages = 64,
+       .page_size = 1,
+       .max_rows = 2,
+       .max_seq_len = 32,
+       .max_step_tokens = 16,
+       .vocab_size = 100},
+      [](std::span<const TokenId>) { return 7; }, /*seed=*/1);
+  std::vector<TokenEvent> events;
+  Scheduler scheduler(executor, {.ranks = &turns}, [&](std::span<const TokenEvent> more) {
+    events.insert(events.end(), more.begin(), more.end());
+  });
+  gone = true;
+  scheduler.submit({.id = {5}, .prompt = {1, 2, 3}, .sampling = {}});
+  EXPECT_THROW(scheduler.step(), Error);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].request, RequestId{5});
+  EXPECT_EQ(events[0].finish, FinishReason::kError);
+  EXPECT_EQ(events[0].error, "rank 1 is gone");
 }
 
 TEST(RankTurnsTest, TheSeedIsThatOfTheFirst) {

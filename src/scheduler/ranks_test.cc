@@ -3,78 +3,35 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "testing/golden.h"
-#include "testing/ranked_run.h"
+#include "testing/ranked_answers.h"
 #include "testing/tiny_model.h"
 
 namespace minisgl {
 namespace {
 
 using testing_util::Outcome;
+using testing_util::Prompts;
 using testing_util::RunConfig;
 using testing_util::ScheduledRun;
 using testing_util::tiny_model;
 
-constexpr std::size_t kTokens = 24;
-
-std::vector<std::vector<TokenId>> prompts_of(const std::filesystem::path& folder) {
+Prompts prompts_of(const std::filesystem::path& folder) {
   const nlohmann::json golden = testing_util::read_json(folder / "golden.json");
-  std::vector<std::vector<TokenId>> prompts;
+  Prompts prompts;
   for (const auto& prompt : golden["prompts"]) prompts.push_back(prompt["ids"]);
   EXPECT_GE(prompts.size(), 3U);
   return prompts;
 }
 
-/// All prompts, side by side and then from the cache.
-std::vector<Outcome> answers(ScheduledRun& run, const std::vector<std::vector<TokenId>>& prompts) {
-  for (int turn = 0; turn < 2; ++turn) {
-    for (const std::vector<TokenId>& prompt : prompts)
-      run.submit(prompt, {.max_tokens = kTokens, .ignore_eos = true});
-    run.finish();
-  }
-  return run.outcomes();
-}
-
-/// By how much the likeliest token is likelier than the next.
-float margin(const std::vector<float>& logits) {
-  std::vector<float> best(2);
-  std::partial_sort_copy(logits.begin(), logits.end(), best.begin(), best.end(), std::greater<>());
-  return best[0] - best[1];
-}
-
-/// The same ids up to the first that was a near thing, and until then the same logits.
-void expect_equal(const Outcome& ranked, const Outcome& whole) {
-  ASSERT_EQ(ranked.finish, whole.finish) << ranked.error;
-  ASSERT_EQ(whole.logits.size(), kTokens);
-  ASSERT_EQ(ranked.logits.size(), kTokens);
-  for (std::size_t at = 0; at < kTokens; ++at) {
-    for (std::size_t i = 0; i < whole.logits[at].size(); ++i)
-      ASSERT_NEAR(ranked.logits[at][i], whole.logits[at][i], 1e-4)
-          << "logit " << i << " of token " << at;
-    if (margin(whole.logits[at]) < 2e-3) return;
-    ASSERT_EQ(ranked.tokens[at], whole.tokens[at]) << "token " << at;
-  }
-}
-
-void expect_same_answers(const std::filesystem::path& model, int ranks, RunConfig config,
-                         const std::vector<std::vector<TokenId>>& prompts) {
-  SCOPED_TRACE(testing_util::describe(config));
-  config.keep_logits = kTokens;
-  ScheduledRun whole(model, config);
-  const std::vector<Outcome> expected = answers(whole, prompts);
-  testing_util::run_on_ranks(ranks, model, config, [&](ScheduledRun& run) {
-    const std::vector<Outcome> actual = answers(run, prompts);
-    ASSERT_EQ(actual.size(), expected.size());
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-      SCOPED_TRACE("prompt " + std::to_string(i));
-      expect_equal(actual[i], expected[i]);
-    }
-  });
+void expect_same_answers(const std::filesystem::path& model, int ranks, const RunConfig& config,
+                         const Prompts& prompts) {
+  testing_util::expect_answers(testing_util::answers(model, config, prompts), model, ranks, config,
+                               prompts);
 }
 
 struct Case {
@@ -113,6 +70,14 @@ INSTANTIATE_TEST_SUITE_P(
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
+
+TEST(RanksOnlyTest, AnswersAreThoseOfOneRankWhateverTheSettings) {
+  const std::filesystem::path folder = tiny_model("llama-tied");
+  const Prompts prompts = prompts_of(folder);
+  const std::vector<Outcome> whole = testing_util::answers(folder, {}, prompts);
+  for (const RunConfig& config : testing_util::settings_of_ranks())
+    testing_util::expect_answers(whole, folder, 3, config, prompts);
+}
 
 /// A folder with the configuration of a tiny model, changed.
 class ChangedModel {

@@ -109,10 +109,20 @@ bool Scheduler::Impl::take_messages() {
     turn.stopping = inbox_.stopping();
     turn.messages = inbox_.drain();
     turn.roll_call = turn.messages.empty() && in_flight_ == nullptr && sequences_.empty();
+    turn.roll_call |= turn.stopping;  // none ends before all know
   }
-  turn = config_.ranks->share(std::move(turn));
+  // They are ours whether or not the others hear of them: after a fault fail() answers them.
+  const auto keep = [&] {
+    for (SchedulerMessage& message : turn.messages) messages_.push_back(std::move(message));
+  };
+  try {
+    config_.ranks->share(turn);
+  } catch (...) {
+    keep();
+    throw;
+  }
   stopping_ = turn.stopping;
-  for (SchedulerMessage& message : turn.messages) messages_.push_back(std::move(message));
+  keep();
   return receive();
 }
 

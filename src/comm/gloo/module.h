@@ -10,8 +10,8 @@
 
 namespace minisgl {
 
-/// Connects all ranks of `rendezvous`, each with each. `timeout`: of every exchange. The caller
-/// owns the result. Throws Error.
+/// Connects all ranks of `rendezvous`, each with each. `timeout`: of connecting, and of every
+/// exchange. The caller owns the result, and keeps `rendezvous` as long. Throws Error.
 using ConnectGloo = Transport*(Rendezvous& rendezvous, std::chrono::milliseconds timeout);
 constexpr const char* kConnectGlooSymbol = "minisgl_connect_gloo";
 constexpr const char* kGlooModuleName = "minisgl_gloo.so";
