@@ -27,34 +27,6 @@ class GpuRanksModelTest : public testing::TestWithParam<std::string> {
   }
 };
 
-/// See gpu_golden_test.cc: sums of parts round once more.
-double tolerance_of(const nlohmann::json& prompt) {
-  return std::max(0.03, 2 * prompt["check"]["hf_bf16_cpu_max_abs_last_logit_diff"].get<double>());
-}
-
-void expect_golden(ScheduledRun& run, const nlohmann::json& golden, const std::string& model) {
-  for (const auto& prompt : golden["prompts"])
-    run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
-                               .ignore_eos = true});
-  run.finish();
-  std::size_t equal = 0;
-  for (std::size_t i = 0; i < golden["prompts"].size(); ++i) {
-    const auto& prompt = golden["prompts"][i];
-    SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
-    equal += run.outcomes()[i].tokens == prompt["greedy"].get<std::vector<TokenId>>() ? 1 : 0;
-    ASSERT_EQ(run.outcomes()[i].error, "");
-    if (testing_util::is_lost_in_rounding(model, prompt)) continue;
-    testing_util::expect_top_logits(run.outcomes()[i].logits.at(0), prompt["top10"],
-                                    tolerance_of(prompt));
-    testing_util::expect_greedy(run.outcomes()[i].tokens,
-                                prompt["greedy"].get<std::vector<TokenId>>(),
-                                prompt["greedy_margins"].get<std::vector<double>>(),
-                                /*min_margin=*/2 * tolerance_of(prompt));
-  }
-  std::printf("%s on two GPUs: %zu of %zu answers have every golden id\n", model.c_str(), equal,
-              golden["prompts"].size());
-}
-
 TEST_P(GpuRanksModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goes) {
   const std::filesystem::path folder = testing_util::tiny_model(GetParam());
   const nlohmann::json golden = testing_util::read_json(folder / "golden.json");
@@ -68,9 +40,11 @@ TEST_P(GpuRanksModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goe
               .device = device, .page_size = 64, .graph_sizes = {1, 2, 4, 8}, .keep_logits = 1}}) {
       SCOPED_TRACE(testing_util::describe(config));
       testing_util::run_one_rank(
-          group.links(), {group.rank(), group.size()}, folder, config,
-          [&](ScheduledRun& run) { expect_golden(run, golden, GetParam()); });
-      if (HasFatalFailure()) return;
+          group.links(), {group.rank(), group.size()}, folder, config, [&](ScheduledRun& run) {
+            testing_util::submit_golden(run, golden);
+            run.finish();
+            testing_util::expect_bf16_answers(run, golden, GetParam(), "two GPUs");
+          });
     }
   });
 }
