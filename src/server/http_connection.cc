@@ -252,7 +252,7 @@ asio::awaitable<void> Connection::serve(const HttpRequest& request) {
     auto work = [job, weak = weak_from_this(), executor = stream_.get_executor(),
                  &routes = context_.routes, notify = std::move(notify)]() mutable {
       job->outcome.emplace(routes.handle(job->request, std::move(notify)));
-      asio::post(executor, [job = std::move(job), weak] {
+      asio::post(executor, [job, weak] {
         job->done = true;
         if (const auto self = weak.lock()) self->wake();
       });

@@ -68,7 +68,7 @@ void ResponseReply::take(const ChatPiece& piece) {
   emit_of_item(kind_ == Kind::kContent     ? "response.output_text.delta"
                : kind_ == Kind::kReasoning ? "response.reasoning_text.delta"
                                            : "response.function_call_arguments.delta",
-               std::move(members));
+               members);
 }
 
 void ResponseReply::begin_item(const ChatPiece& piece) {

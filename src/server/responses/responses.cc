@@ -85,9 +85,9 @@ ChatInputs read_inputs(const Fields& fields) {
 
 // What the response repeats of the request.
 Json echo(const Fields& fields, const ApiRequest& request) {
-  const auto given = [&](const char* name, Json otherwise) {
+  const auto given = [&](const char* name, const Json& otherwise) {
     const Json* value = fields.find(name);
-    return value == nullptr ? std::move(otherwise) : *value;
+    return value == nullptr ? otherwise : *value;
   };
   return {{"instructions", given("instructions", nullptr)},
           {"max_output_tokens", given("max_output_tokens", nullptr)},
