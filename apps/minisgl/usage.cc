@@ -127,7 +127,7 @@ std::string missing_command(const CLI::App& command, const std::vector<std::stri
   return command.get_name() + " has no command " + in_quotes(given.front()) + "; it has " + names;
 }
 
-/// CLI11's message about a value that does not become what the flag holds: all of those are numbers.
+/// CLI11's message about a value that does not become what the flag holds. All such are numbers.
 std::string unfit_number(const std::string& message) {
   constexpr std::string_view kBegin = "Could not convert: ", kBetween = " = ";
   const std::size_t between = message.find(kBetween);

@@ -122,7 +122,10 @@ class Bench {
     constexpr std::int64_t kBytes = std::int64_t{4} << 30;
     const Buffer data(static_cast<std::size_t>(kBytes), {.device = kGpu});
     const Buffer sink(256, {.device = kGpu});
-    Case reads{.name = "read 4 GiB", .bytes = kBytes, .launches = 4};
+    Case reads;
+    reads.name = "read 4 GiB";
+    reads.bytes = kBytes;
+    reads.launches = 4;
     reads.run = [&](int) {
       read_memory(data.data(), kBytes, reinterpret_cast<std::uint32_t*>(sink.data()),
                   stream_.handle());
@@ -462,7 +465,7 @@ int run(Options options) {
 
 int main(int argc, char** argv) {
   minisgl::Options options;
-  for (const std::string argument : std::vector<std::string>(argv + 1, argv + argc)) {
+  for (const std::string& argument : std::vector<std::string>(argv + 1, argv + argc)) {
     if (argument == "--json")
       options.json = true;
     else

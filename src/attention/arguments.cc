@@ -35,4 +35,17 @@ void fill_ascending(TensorView view, std::int32_t first, std::int32_t step, Stre
   });
 }
 
+void check_capture(std::span<const std::int32_t> batch_sizes, std::int64_t max_seq_len_tokens) {
+  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
+        "a graph needs at least one row and one token");
+}
+
+void check_replay(const StepSize& step, std::int32_t batch_size, std::int64_t max_seq_len_tokens) {
+  check(
+      step.rows == batch_size && step.max_seqlen_q == 1 && step.max_seqlen_k <= max_seq_len_tokens,
+      "a step of ", step.rows, " rows, ", step.max_seqlen_q, " queries and up to ",
+      step.max_seqlen_k, " keys does not fit a graph of ", batch_size, " rows, one query and ",
+      max_seq_len_tokens, " keys");
+}
+
 }  // namespace minisgl

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string_view>
 
@@ -26,6 +27,30 @@ const Metadata& metadata_of(const AttentionMetadata* metadata, std::string_view 
   const auto* own = dynamic_cast<const Metadata*>(metadata);
   check(own != nullptr, "the metadata of this step was made by another backend than ", name);
   return *own;
+}
+
+/// Throws Error unless graphs for `batch_sizes` (ascending) are of a row and a token at least.
+void check_capture(std::span<const std::int32_t> batch_sizes, std::int64_t max_seq_len_tokens);
+
+/// What of a step has to fit a graph.
+struct StepSize {
+  std::int64_t rows = 0;
+  std::int32_t max_seqlen_q = 0;
+  std::int32_t max_seqlen_k = 0;
+};
+
+/// Throws Error unless `step` has `batch_size` rows, one query each and no more keys than that.
+void check_replay(const StepSize& step, std::int32_t batch_size, std::int64_t max_seq_len_tokens);
+
+/// What the backend `name` captured for graphs of `batch_size` rows. Throws Error if it did not.
+template <class Metadata>
+const Metadata& captured_for(std::int32_t batch_size,
+                             const std::map<std::int32_t, Metadata>& captured,
+                             std::string_view name) {
+  const auto found = captured.find(batch_size);
+  check(found != captured.end(), "the attention backend ", name, " has no graph buffers for ",
+        batch_size, " rows");
+  return found->second;
 }
 
 }  // namespace minisgl

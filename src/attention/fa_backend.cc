@@ -141,8 +141,7 @@ void FaBackend::forward_with_rope(const kernels::RopeStoreArgs& rope, std::int64
 
 void FaBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
                                    std::int64_t max_seq_len_tokens) {
-  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
-        "a graph needs at least one row and one token");
+  check_capture(batch_sizes, max_seq_len_tokens);
   const std::int64_t rows = batch_sizes.back();
   const std::int64_t columns = ceil_div<std::int64_t>(max_seq_len_tokens, shape_.page_size);
   captured_ = {};
@@ -166,10 +165,7 @@ void FaBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
 }
 
 const FaMetadata& FaBackend::captured_metadata(std::int32_t batch_size) const {
-  const auto found = captured_.metadata.find(batch_size);
-  check(found != captured_.metadata.end(), "the attention backend fa has no graph buffers for ",
-        batch_size, " rows");
-  return found->second;
+  return captured_for(batch_size, captured_.metadata, name());
 }
 
 const AttentionMetadata& FaBackend::prepare_for_capture(std::int32_t batch_size, Stream& stream) {
@@ -192,11 +188,8 @@ void FaBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetad
                                    CaptureWriter& writer, Stream& stream) {
   const FaMetadata& fixed = captured_metadata(batch_size);
   const auto& step = metadata_of<FaMetadata>(&live, name());
-  check(step.queries == FaMetadata::Queries::kOneEach && step.cache_seqlens.dim(0) == batch_size &&
-            step.max_seqlen_k <= captured_.max_seq_len_tokens,
-        "a step of ", step.cache_seqlens.dim(0), " rows, ", step.max_seqlen_q,
-        " queries and up to ", step.max_seqlen_k, " keys does not fit a graph of ", batch_size,
-        " rows, one query and ", captured_.max_seq_len_tokens, " keys");
+  check_replay({step.cache_seqlens.dim(0), step.max_seqlen_q, step.max_seqlen_k}, batch_size,
+               captured_.max_seq_len_tokens);
   writer.copy("fa.cache_seqlens", fixed.cache_seqlens, step.cache_seqlens, stream);
   writer.copy("fa.cu_seqlens_k", fixed.cu_seqlens_k, step.cu_seqlens_k, stream);
   writer.copy("fa.page_table", fixed.page_table, step.page_table, stream);

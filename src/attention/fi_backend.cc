@@ -58,32 +58,12 @@ void FiBackend::plan(std::span<const BatchRow> rows, Stream& stream) {
 std::unique_ptr<AttentionMetadata> FiBackend::prepare_metadata(const Batch& batch, Stream& copy) {
   const BatchLengths lengths = measure(batch, shape_);
   const std::span<const BatchRow> rows = batch.rows;
-  const auto num_rows = static_cast<std::int64_t>(rows.size());
   auto metadata = std::make_unique<FiMetadata>(pool_->lend());
   ArgumentPool::Lease& block = metadata->block;
   metadata->max_seqlen_q = lengths.max_seqlen_q;
   metadata->max_seqlen_k = lengths.max_seqlen_k;
 
-  const auto qo_indptr = block->add({num_rows + 1});
-  prefix_sums(rows, qo_indptr.host, [](const BatchRow& row) { return row.extend_len(); });
-  metadata->qo_indptr = qo_indptr.device;
-
-  const std::int32_t page_size = shape_.page_size;
-  const auto kv_indptr = block->add({num_rows + 1});
-  prefix_sums(rows, kv_indptr.host,
-              [page_size](const BatchRow& row) { return ceil_div(row.device_len, page_size); });
-  metadata->kv_indptr = kv_indptr.device;
-
-  const auto kv_last_page_len = block->add({num_rows});
-  const auto kv_indices = block->add({kv_indptr.host[num_rows]});
-  for (std::int64_t i = 0; i < num_rows; ++i) {
-    kv_last_page_len.host[i] = (rows[i].device_len - 1) % page_size + 1;
-    const std::int32_t begin = kv_indptr.host[i];
-    fill_pages(batch.page_table->row(rows[i].row), page_size,
-               kv_indices.host.subspan(begin, kv_indptr.host[i + 1] - begin));
-  }
-  metadata->kv_last_page_len = kv_last_page_len.device;
-  metadata->kv_indices = kv_indices.device;
+  add_ragged_arrays(batch, shape_.page_size, block, *metadata);
 
   plan(rows, copy);
   const auto work_indptr = block->add({num_workers_ + 1});
@@ -122,8 +102,7 @@ void FiBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwar
 
 void FiBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
                                    std::int64_t max_seq_len_tokens) {
-  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
-        "a graph needs at least one row and one token");
+  check_capture(batch_sizes, max_seq_len_tokens);
   const std::int64_t rows = batch_sizes.back();
   const std::int64_t pages = ceil_div<std::int64_t>(max_seq_len_tokens, shape_.page_size);
   const kernels::AttentionPlanShape plan = plan_shape(shape_, kMaxWorkers);
@@ -132,20 +111,14 @@ void FiBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
   };
   captured_ = {};
   captured_.max_seq_len_tokens = max_seq_len_tokens;
-  captured_.qo_indptr = ints({rows + 1});
-  captured_.kv_indptr = ints({rows + 1});
-  captured_.kv_indices = ints({rows * pages});
-  captured_.kv_last_page_len = ints({rows});
+  captured_.arrays = CapturedRaggedArrays(rows, pages, shape_.device);
   captured_.work_indptr = ints({kMaxWorkers + 1});
   captured_.work_items = ints({AttentionPlanner::max_items(plan, rows, 1), WorkItem::kNumFields});
   captured_.merges = ints({AttentionPlanner::max_merges(plan), WorkItem::kNumFields});
   captured_.num_merges = ints({1});
   for (const std::int32_t size : batch_sizes) {
     FiMetadata metadata;
-    metadata.qo_indptr = captured_.qo_indptr.view().slice(0, size + 1);
-    metadata.kv_indptr = captured_.kv_indptr.view().slice(0, size + 1);
-    metadata.kv_indices = captured_.kv_indices.view().slice(0, size * pages);
-    metadata.kv_last_page_len = captured_.kv_last_page_len.view().slice(0, size);
+    static_cast<RaggedArrays&>(metadata) = captured_.arrays.first(size);
     metadata.plan = {captured_.work_indptr, captured_.work_items, captured_.merges,
                      captured_.num_merges};
     metadata.max_seqlen_q = 1;
@@ -155,19 +128,13 @@ void FiBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
 }
 
 const FiMetadata& FiBackend::captured_metadata(std::int32_t batch_size) const {
-  const auto found = captured_.metadata.find(batch_size);
-  check(found != captured_.metadata.end(), "the attention backend fi has no graph buffers for ",
-        batch_size, " rows");
-  return found->second;
+  return captured_for(batch_size, captured_.metadata, name());
 }
 
 const AttentionMetadata& FiBackend::prepare_for_capture(std::int32_t batch_size, Stream& stream) {
   captured_metadata(batch_size);
   FiMetadata& metadata = captured_.metadata.at(batch_size);
-  fill_ascending(metadata.qo_indptr, /*first=*/0, /*step=*/1, stream);
-  fill_ascending(metadata.kv_indptr, /*first=*/0, /*step=*/1, stream);
-  fill_ascending(metadata.kv_last_page_len, /*first=*/1, /*step=*/0, stream);
-  fill_ascending(metadata.kv_indices, /*first=*/0, /*step=*/0, stream);
+  fill_one_key_each(metadata, stream);
 
   const std::vector<BatchRow> rows(batch_size, BatchRow{RowId{0}, 0, 1});
   plan(rows, stream);
@@ -201,11 +168,8 @@ void FiBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMetad
                                    CaptureWriter& writer, Stream& stream) {
   const FiMetadata& fixed = captured_metadata(batch_size);
   const auto& step = metadata_of<FiMetadata>(&live, name());
-  check(step.kv_last_page_len.dim(0) == batch_size && step.max_seqlen_q == 1 &&
-            step.max_seqlen_k <= captured_.max_seq_len_tokens,
-        "a step of ", step.kv_last_page_len.dim(0), " rows, ", step.max_seqlen_q,
-        " queries and up to ", step.max_seqlen_k, " keys does not fit a graph of ", batch_size,
-        " rows, one query and ", captured_.max_seq_len_tokens, " keys");
+  check_replay({step.kv_last_page_len.dim(0), step.max_seqlen_q, step.max_seqlen_k}, batch_size,
+               captured_.max_seq_len_tokens);
   check(step.plan.work_indptr.dim(0) == fixed.plan.work_indptr.dim(0), "a plan for ",
         step.plan.work_indptr.dim(0) - 1, " workers does not fit a graph of ",
         fixed.plan.work_indptr.dim(0) - 1);

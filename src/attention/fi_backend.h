@@ -8,22 +8,19 @@
 
 #include "attention/argument_pool.h"
 #include "attention/backend.h"
+#include "attention/ragged_arrays.h"
 #include "kernels/attention_ragged.h"
 
 namespace minisgl {
 
-/// Arguments of one step. All arrays are i32; the views lie in the block that the metadata holds.
+/// Arguments of one step; the views lie in the block that the metadata holds.
 /// Source: mini-sglang attention/fi.py, FIMetadata; pages of page_size where upstream makes pages
 /// of one token.
-struct FiMetadata final : AttentionMetadata {
+struct FiMetadata final : AttentionMetadata, RaggedArrays {
   explicit FiMetadata(ArgumentPool::Lease block) : block(std::move(block)) {}
   /// Of arrays that somebody else owns.
   FiMetadata() : block(nullptr, nullptr) {}
 
-  TensorView qo_indptr;         ///< [rows + 1], prefix sums of extend_len (tokens)
-  TensorView kv_indptr;         ///< [rows + 1], prefix sums of the rows' numbers of pages
-  TensorView kv_indices;        ///< [kv_indptr[rows]], each row's pages, one row after the other
-  TensorView kv_last_page_len;  ///< [rows], tokens in each row's last page: 1 .. page_size
   kernels::AttentionPlanView plan;
   std::int32_t max_seqlen_q = 0;
   std::int32_t max_seqlen_k = 0;
@@ -60,7 +57,7 @@ class FiBackend final : public AttentionBackend {
   /// The arrays that graphs read, for the largest of them.
   struct Captured {
     std::int64_t max_seq_len_tokens = 0;
-    Tensor qo_indptr, kv_indptr, kv_indices, kv_last_page_len;
+    CapturedRaggedArrays arrays;
     Tensor work_indptr, work_items, merges, num_merges;
     std::map<std::int32_t, FiMetadata> metadata;  // by number of rows
   };

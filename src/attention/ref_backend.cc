@@ -66,8 +66,7 @@ void RefBackend::forward(TensorView q, std::int64_t layer, TensorView out, Forwa
 
 void RefBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
                                     std::int64_t max_seq_len_tokens) {
-  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
-        "a graph needs at least one row and one token");
+  check_capture(batch_sizes, max_seq_len_tokens);
   const std::int64_t rows = batch_sizes.back();
   captured_ = {};
   captured_.max_seq_len_tokens = max_seq_len_tokens;
@@ -86,10 +85,7 @@ void RefBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
 }
 
 const RefMetadata& RefBackend::captured_metadata(std::int32_t batch_size) const {
-  const auto found = captured_.metadata.find(batch_size);
-  check(found != captured_.metadata.end(), "the attention backend ref has no graph buffers for ",
-        batch_size, " rows");
-  return found->second;
+  return captured_for(batch_size, captured_.metadata, name());
 }
 
 const AttentionMetadata& RefBackend::prepare_for_capture(std::int32_t batch_size, Stream& stream) {
@@ -113,11 +109,8 @@ void RefBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMeta
                                     CaptureWriter& writer, Stream& stream) {
   const RefMetadata& fixed = captured_metadata(batch_size);
   const auto& step = metadata_of<RefMetadata>(&live, name());
-  check(step.max_seqlen_q == 1 && step.cache_seqlens.dim(0) == batch_size &&
-            step.max_seqlen_k <= captured_.max_seq_len_tokens,
-        "a step of ", step.cache_seqlens.dim(0), " rows, ", step.max_seqlen_q,
-        " queries and up to ", step.max_seqlen_k, " keys does not fit a graph of ", batch_size,
-        " rows, one query and ", captured_.max_seq_len_tokens, " keys");
+  check_replay({step.cache_seqlens.dim(0), step.max_seqlen_q, step.max_seqlen_k}, batch_size,
+               captured_.max_seq_len_tokens);
   writer.copy("ref.cache_seqlens", fixed.cache_seqlens, step.cache_seqlens, stream);
   writer.copy("ref.page_table", fixed.page_table, step.page_table, stream);
 }

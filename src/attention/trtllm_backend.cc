@@ -201,8 +201,7 @@ void TrtllmBackend::forward_on_gpu(TensorView q, const TrtllmMetadata& metadata,
 
 void TrtllmBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
                                        std::int64_t max_seq_len_tokens) {
-  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
-        "a graph needs at least one row and one token");
+  check_capture(batch_sizes, max_seq_len_tokens);
   const std::int64_t rows = batch_sizes.back();
   const std::int64_t pages = ceil_div<std::int64_t>(max_seq_len_tokens, table_page_size_);
   const auto ints = [this](const Shape& shape) {
@@ -228,10 +227,7 @@ void TrtllmBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes
 }
 
 const TrtllmMetadata& TrtllmBackend::captured_metadata(std::int32_t batch_size) const {
-  const auto found = captured_.metadata.find(batch_size);
-  check(found != captured_.metadata.end(), "the attention backend trtllm has no graph buffers for ",
-        batch_size, " rows");
-  return found->second;
+  return captured_for(batch_size, captured_.metadata, name());
 }
 
 const AttentionMetadata& TrtllmBackend::prepare_for_capture(std::int32_t batch_size,
@@ -256,11 +252,8 @@ void TrtllmBackend::prepare_for_replay(std::int32_t batch_size, const AttentionM
                                        CaptureWriter& writer, Stream& stream) {
   const TrtllmMetadata& fixed = captured_metadata(batch_size);
   const auto& step = metadata_of<TrtllmMetadata>(&live, name());
-  check(step.seq_lens.dim(0) == batch_size && step.max_q_len == 1 &&
-            step.max_kv_len <= captured_.max_seq_len_tokens,
-        "a step of ", step.seq_lens.dim(0), " rows, ", step.max_q_len, " queries and up to ",
-        step.max_kv_len, " keys does not fit a graph of ", batch_size, " rows, one query and ",
-        captured_.max_seq_len_tokens, " keys");
+  check_replay({step.seq_lens.dim(0), step.max_q_len, step.max_kv_len}, batch_size,
+               captured_.max_seq_len_tokens);
   writer.copy("trtllm.block_tables", fixed.block_tables, step.block_tables, stream);
   writer.copy("trtllm.seq_lens", fixed.seq_lens, step.seq_lens, stream);
   writer.copy("trtllm.cum_seq_lens_kv", fixed.cum_seq_lens_kv, step.cum_seq_lens_kv, stream);

@@ -82,7 +82,7 @@ TEST_P(CpuCommunicatorTest, OnesReducedFourTimesAreThePowerAndALateRankChangesNo
     local.tensors.all_reduce(ranks, stream);
     stream.synchronize();
     const auto power = static_cast<float>(size * size * size * size);
-    const auto sum = static_cast<float>(size * (size - 1) / 2);
+    const auto sum = static_cast<float>(size * (size - 1)) / 2;
     EXPECT_EQ(values_of(ones.view().reshape({8192})), std::vector<float>(8192, power));
     EXPECT_EQ(values_of(ranks), std::vector<float>(8192, sum));
   });

@@ -126,7 +126,7 @@ TEST(RendezvousTest, ARankMayStartBeforeTheFirst) {
   }
   std::thread second([&] { Rendezvous({.rank = 1, .size = 2, .port = port, .timeout = 10s}); });
   std::this_thread::sleep_for(120ms);
-  Rendezvous({.rank = 0, .size = 2, .port = port, .timeout = 10s});
+  const Rendezvous first({.rank = 0, .size = 2, .port = port, .timeout = 10s});
   second.join();
 }
 
@@ -155,7 +155,8 @@ TEST(RendezvousTest, AFaultThatSomebodyFoundEndsTheWait) {
 TEST(RendezvousTest, ARankOfAnotherGroupIsToldSo) {
   with_ranks(2, [](int rank, std::uint16_t port, FileDescriptor listener) {
     if (rank == 0) {
-      Rendezvous({.rank = 0, .size = 2, .port = port, .timeout = 10s}, std::move(listener));
+      const Rendezvous first({.rank = 0, .size = 2, .port = port, .timeout = 10s},
+                             std::move(listener));
       return;
     }
     EXPECT_NE(error_of([&] {
@@ -226,9 +227,9 @@ pid_t start_listening_rank(std::uint16_t port) {
   try {
     RankGroup group({.place = {.rank = 1, .size = 2, .port = port}, .timeout = 20s});
     for (Message message;;) group.links().host->broadcast(message);
-  } catch (const Error&) {  // rank 0 was first
+  } catch (const Error&) {
+    ::_exit(0);  // rank 0 was first
   }
-  ::_exit(0);
 }
 
 bool has_ended(pid_t process) {

@@ -189,7 +189,8 @@ void Rendezvous::connect_to_first() {
   std::string why = "no address";
   for (const addrinfo* at = found.first;; at = at->ai_next) {
     if (at == nullptr) {
-      if (Clock::now() >= end) throw Error(there + " does not answer: " + why);
+      if (Clock::now() >= end)
+        throw Error(std::string(there).append(" does not answer: ").append(why));
       std::this_thread::sleep_for(kPause);  // it may start later than we
       at = found.first;
     }

@@ -169,6 +169,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
   sampler_ = std::make_unique<Sampler>(
       SamplerConfig{.num_slots = kSlots, .vocab_size = limits_.vocab_size}, *stream_, *scratch_);
   capture_graphs();
+  warm_up();
   work_model_ = std::make_unique<StepWorkModel>(m, config_.device.is_cpu() ? m.dtype : DType::kBF16,
                                                 kv_type(config_, model_->config()));
 }
@@ -231,6 +232,30 @@ void Engine::capture_graphs() {
   graphs_ = std::make_unique<GraphRunner>(
       std::move(runner), *context_, table, logits_,
       [this](ForwardContext& context, TensorView logits) { model_->forward(context, logits); });
+}
+
+/// Computes prompts that nobody has asked for, of sizes up to which it takes little time, so that
+/// the first requests do not wait until a GPU's kernels are chosen and loaded.
+void Engine::warm_up() {
+  if (config_.device.is_cpu() || config_.on_logits) return;
+  const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
+  for (const std::int32_t tokens : {384, 512, 768, 1024, 1536, 2048}) {
+    if (tokens > max_tokens_) break;
+    Batch batch;
+    batch.page_table = &table;
+    for (std::int32_t left = tokens; left > 0; left -= batch.rows.back().extend_len()) {
+      if (static_cast<std::int32_t>(batch.rows.size()) == limits_.max_rows) return;
+      batch.rows.push_back({table.dummy_row(), 0, std::min(left, limits_.max_seq_len)});
+    }
+    batch.num_rows = static_cast<std::int32_t>(batch.rows.size());
+    batch.token_ids.assign(static_cast<std::size_t>(tokens), 0);
+    Slot& slot = *slots_[0];
+    stage(batch, slot);
+    batch.attention = attention_->prepare_metadata(batch, *stream_);
+    forward(batch, slot);
+    stream_->record(*slot.done);
+    wait_for(*slot.done);
+  }
 }
 
 EngineStats Engine::stats() const {

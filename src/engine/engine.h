@@ -110,6 +110,7 @@ class Engine final : public Executor {
   void wait_for(Event& event) const;
   std::vector<std::int32_t> plan_graphs() const;
   void capture_graphs();
+  void warm_up();
 
   std::unique_ptr<Model> model_;
   EngineConfig config_;

@@ -121,11 +121,10 @@ bool has_type(const Json& value, std::string_view type) {
 }
 
 const Json& resolve_reference(const Json& root, const std::string& uri, const std::string& path) {
-  const auto refuse = [&](const char* why) {
-    refuse_schema(fmt::format("\"$ref\" at {} is \"{}\"{}", path, uri, why));
-  };
+  const std::string reference = fmt::format("\"$ref\" at {} is \"{}\"", path, uri);
   if (uri != "#" && !uri.starts_with("#/"))
-    refuse(", but only references within the schema (\"#\", \"#/...\") are followed");
+    refuse_schema(reference +
+                  ", but only references within the schema (\"#\", \"#/...\") are followed");
   std::string pointer;
   for (std::size_t i = 1; i < uri.size(); ++i) {
     unsigned value = 0;
@@ -140,9 +139,8 @@ const Json& resolve_reference(const Json& root, const std::string& uri, const st
   try {
     return root.at(Json::json_pointer(pointer));
   } catch (const Json::exception&) {
-    refuse(", which points at nothing");
+    refuse_schema(reference + ", which points at nothing");
   }
-  return root;  // not reached
 }
 
 Json enforceable_schema(const Json& schema, const PatternCheck& check_pattern) {

@@ -287,9 +287,9 @@ void SchemaWalk::add_other_properties(const Json& schema, const std::string& pat
                                    !schema.contains("propertyNames") &&
                                    (!says || schema[keyword] == false));
     const std::string place = below(path, "patternProperties");
-    const auto& [pattern, value] = *patterns.items().begin();
-    result["patternProperties"][checked_pattern(pattern, place)] =
-        any(value, below(place, pattern));
+    const auto only = patterns.begin();  // not of items(), whose elements live in the iterator
+    result["patternProperties"][checked_pattern(only.key(), place)] =
+        any(only.value(), below(place, only.key()));
     result["additionalProperties"] = false;
     return;
   }

@@ -187,13 +187,15 @@ std::unique_ptr<Engine> open_engine(const LlmOptions& given, const RankSetup& ra
               config.compute == Compute::kBf16 ? "bf16" : "exact (f32)", ranks_of,
               config.num_threads, config.num_threads == 1 ? "thread" : "threads",
               name(kernels::active_simd()), engine->attention_backend());
+  const std::string pool_size = fmt::format("{:.2f} GiB", gib(engine->kv_pool_bytes()));
   log::info(
-      "KV cache: {} pages of {} {} = {} tokens of {}, up to {:.2f} GiB, taken as it fills; context "
-      "{} tokens, {} requests at once",
+      "KV cache: {} pages of {} {} = {} tokens of {}, {}; context {} tokens, {} requests at once",
       limits.num_pages, limits.page_size, limits.page_size == 1 ? "token" : "tokens",
       static_cast<std::int64_t>(limits.num_pages) * limits.page_size,
-      name(engine->kv().first.dtype), gib(engine->kv_pool_bytes()), limits.max_seq_len,
-      limits.max_rows);
+      name(engine->kv().first.dtype),
+      // A CPU's pages take memory when they are first written.
+      config.device.is_cpu() ? "up to " + pool_size + ", taken as it fills" : pool_size,
+      limits.max_seq_len, limits.max_rows);
   return engine;
 }
 

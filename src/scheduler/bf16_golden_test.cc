@@ -24,8 +24,6 @@ class Bf16ModelTest : public testing::TestWithParam<std::string> {
   const nlohmann::json golden_ = testing_util::read_json(source() / "golden.json");
 };
 
-// How far an honest bf16 computation may be off is what transformers' own is off, twice, and not
-// less than 0.03: its run and ours round in different places.
 TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
   std::vector<std::vector<std::uint64_t>> hashes;  // of the first configuration
   double worst_share = 0;
@@ -47,9 +45,7 @@ TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
         RunConfig{.attention = "ref", .compute = Compute::kBf16, .keep_logits = 1}}) {
     SCOPED_TRACE(testing_util::describe(config));
     ScheduledRun run(source(), config);
-    for (const auto& prompt : golden_["prompts"])
-      run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
-                                 .ignore_eos = true});
+    testing_util::submit_golden(run, golden_);
     run.finish();
     EXPECT_EQ(run.engine().kv().first.dtype, DType::kBF16);
     for (std::size_t i = 0; i < golden_["prompts"].size(); ++i) {
@@ -58,8 +54,7 @@ TEST_P(Bf16ModelTest, LogitsAndGreedyIdsAreAsNearAsBf16Allows) {
       if (hashes.size() <= i) hashes.push_back(run.outcomes()[i].logits_hash);
       EXPECT_EQ(run.outcomes()[i].logits_hash, hashes[i]) << "not the same bits";
       if (testing_util::is_lost_in_rounding(GetParam(), prompt)) continue;
-      const double error = prompt["check"]["hf_bf16_cpu_max_abs_last_logit_diff"];
-      const double tolerance = std::max(2 * error, 0.03);
+      const double tolerance = testing_util::bf16_tolerance(prompt);
       const std::vector<float>& logits = run.outcomes()[i].logits.at(0);
       testing_util::expect_top_logits(logits, prompt["top10"], tolerance);
       testing_util::expect_greedy(run.outcomes()[i].tokens, prompt["greedy"],

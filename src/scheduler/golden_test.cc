@@ -33,12 +33,6 @@ std::vector<RunConfig> ways_to_run() {
        .keep_logits = 1}};
 }
 
-void submit_all(ScheduledRun& run, const nlohmann::json& golden) {
-  for (const auto& prompt : golden["prompts"])
-    run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
-                               .ignore_eos = true});
-}
-
 class TinyModelTest : public testing::TestWithParam<std::string> {
  protected:
   const std::filesystem::path folder_ = tiny_model(GetParam());
@@ -51,9 +45,9 @@ TEST_P(TinyModelTest, LogitsAndGreedyIdsAreThoseOfTransformers) {
   for (const RunConfig& config : ways_to_run()) {
     SCOPED_TRACE(testing_util::describe(config));
     ScheduledRun run(folder_, config);
-    submit_all(run, golden_);  // side by side
+    testing_util::submit_golden(run, golden_);  // side by side
     run.finish();
-    submit_all(run, golden_);  // again: prompts are in the cache
+    testing_util::submit_golden(run, golden_);  // again: prompts are in the cache
     run.finish();
     for (std::size_t i = 0; i < 2 * count; ++i) {
       const auto& prompt = golden_["prompts"][i % count];

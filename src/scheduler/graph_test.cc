@@ -83,9 +83,7 @@ TEST_P(GraphTest, EveryDecodeStepIsReplayedAndGivesTheTokensOfTransformers) {
       };
       ScheduledRun run(model(), config);
       EXPECT_EQ(run.engine().graphs()->batch_sizes(), (std::vector<std::int32_t>{1, 2, 4, 8}));
-      for (const auto& prompt : golden["prompts"])
-        run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
-                                   .ignore_eos = true});
+      testing_util::submit_golden(run, golden);
       run.finish();
       for (std::size_t i = 0; i < golden["prompts"].size(); ++i)
         EXPECT_EQ(run.outcomes()[i].tokens,

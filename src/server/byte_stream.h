@@ -17,7 +17,7 @@ namespace minisgl {
 class ByteStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
-  using executor_type = Socket::executor_type;
+  using executor_type = Socket::executor_type;  // NOLINT: Asio looks for this name
 
   /// `tls`: null for plain TCP; must outlive the stream otherwise.
   ByteStream(Socket socket, boost::asio::ssl::context* tls) : socket_(std::move(socket)) {

@@ -60,7 +60,7 @@ constexpr milliseconds kAcceptPause{100};
 }
 
 /// Throws Error for options that make no sense; returns them.
-const ServerOptions& checked(const ServerOptions& options) {
+ServerOptions checked(ServerOptions options) {
   if (!metrics::is_metric_name(options.metrics_prefix))
     throw Error(
         fmt::format("--metrics-prefix is \"{}\": a name has letters, digits, \"_\" and \":\", "
@@ -133,7 +133,7 @@ class SignalsBlocked {
 class Server::Impl {
  public:
   Impl(Generator& generator, ServerOptions options)
-      : options_(checked(options)),
+      : options_(checked(std::move(options))),
         keys_(options_.api_keys),
         cors_(options_.cors_origins),
         tls_(tls_context(options_)),

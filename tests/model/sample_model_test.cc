@@ -44,9 +44,7 @@ TEST(SampleModelTest, ChatsAreRenderedAndTokenizedAsTransformersDoes) {
 TEST(SampleModelTest, FirstLogitsAndGreedyAnswersAreThoseOfTransformers) {
   const nlohmann::json golden = testing_util::read_json(sample_model_data() / "golden.json");
   ScheduledRun run(sample_model_path(), {.threads = 2, .num_pages = 8192, .keep_logits = 1});
-  for (const auto& prompt : golden["prompts"])
-    run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
-                               .ignore_eos = true});
+  testing_util::submit_golden(run, golden);
   run.finish();
   constexpr double kTolerance = 2e-3;
   for (std::size_t i = 0; i < golden["prompts"].size(); ++i) {

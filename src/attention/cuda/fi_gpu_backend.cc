@@ -65,26 +65,7 @@ std::unique_ptr<AttentionMetadata> FiGpuBackend::prepare_metadata(const Batch& b
   metadata->max_seqlen_q = lengths.max_seqlen_q;
   metadata->max_seqlen_k = lengths.max_seqlen_k;
 
-  const auto qo_indptr = block->add({num_rows + 1});
-  prefix_sums(rows, qo_indptr.host, [](const BatchRow& row) { return row.extend_len(); });
-  metadata->qo_indptr = qo_indptr.device;
-
-  const std::int32_t page_size = shape_.page_size;
-  const auto kv_indptr = block->add({num_rows + 1});
-  prefix_sums(rows, kv_indptr.host,
-              [page_size](const BatchRow& row) { return ceil_div(row.device_len, page_size); });
-  metadata->kv_indptr = kv_indptr.device;
-
-  const auto kv_last_page_len = block->add({num_rows});
-  const auto kv_indices = block->add({kv_indptr.host[num_rows]});
-  for (std::int64_t i = 0; i < num_rows; ++i) {
-    kv_last_page_len.host[i] = (rows[i].device_len - 1) % page_size + 1;
-    const std::int32_t begin = kv_indptr.host[i];
-    fill_pages(batch.page_table->row(rows[i].row), page_size,
-               kv_indices.host.subspan(begin, kv_indptr.host[i + 1] - begin));
-  }
-  metadata->kv_last_page_len = kv_last_page_len.device;
-  metadata->kv_indices = kv_indices.device;
+  const RaggedHost host = add_ragged_arrays(batch, shape_.page_size, block, *metadata);
 
   if (!copy.dry()) {
     std::int64_t planned = num_rows;
@@ -101,7 +82,7 @@ std::unique_ptr<AttentionMetadata> FiGpuBackend::prepare_metadata(const Batch& b
     }
     const auto count = static_cast<std::size_t>(planned) + 1;
     if (planned > 0)
-      add_plan(qo_indptr.host.first(count), kv_indptr.host.first(count), *metadata, copy);
+      add_plan(host.qo_indptr.first(count), host.kv_indptr.first(count), *metadata, copy);
   }
   block->upload(copy);
   return metadata;
@@ -139,25 +120,15 @@ void FiGpuBackend::forward(TensorView q, std::int64_t layer, TensorView out, For
 
 void FiGpuBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
                                       std::int64_t max_seq_len_tokens) {
-  check(!batch_sizes.empty() && batch_sizes.front() > 0 && max_seq_len_tokens > 0,
-        "a graph needs at least one row and one token");
+  check_capture(batch_sizes, max_seq_len_tokens);
   const std::int64_t rows = batch_sizes.back();
   const std::int64_t pages = ceil_div<std::int64_t>(max_seq_len_tokens, shape_.page_size);
-  const auto ints = [this](const Shape& shape) {
-    return Tensor(shape, DType::kI32, {.device = shape_.device});
-  };
   captured_ = {};
   captured_.max_seq_len_tokens = max_seq_len_tokens;
-  captured_.qo_indptr = ints({rows + 1});
-  captured_.kv_indptr = ints({rows + 1});
-  captured_.kv_indices = ints({rows * pages});
-  captured_.kv_last_page_len = ints({rows});
+  captured_.arrays = CapturedRaggedArrays(rows, pages, shape_.device);
   for (const std::int32_t size : batch_sizes) {
     FiGpuMetadata metadata(pool_->lend());
-    metadata.qo_indptr = captured_.qo_indptr.view().slice(0, size + 1);
-    metadata.kv_indptr = captured_.kv_indptr.view().slice(0, size + 1);
-    metadata.kv_indices = captured_.kv_indices.view().slice(0, size * pages);
-    metadata.kv_last_page_len = captured_.kv_last_page_len.view().slice(0, size);
+    static_cast<RaggedArrays&>(metadata) = captured_.arrays.first(size);
     metadata.max_seqlen_q = 1;
     metadata.max_seqlen_k = static_cast<std::int32_t>(max_seq_len_tokens);
     captured_.metadata.emplace(size, std::move(metadata));
@@ -165,20 +136,14 @@ void FiGpuBackend::init_capture_graph(std::span<const std::int32_t> batch_sizes,
 }
 
 const FiGpuMetadata& FiGpuBackend::captured_metadata(std::int32_t batch_size) const {
-  const auto found = captured_.metadata.find(batch_size);
-  check(found != captured_.metadata.end(), "the attention backend fi has no graph buffers for ",
-        batch_size, " rows");
-  return found->second;
+  return captured_for(batch_size, captured_.metadata, name());
 }
 
 const AttentionMetadata& FiGpuBackend::prepare_for_capture(std::int32_t batch_size,
                                                            Stream& stream) {
   captured_metadata(batch_size);
   FiGpuMetadata& metadata = captured_.metadata.at(batch_size);
-  fill_ascending(metadata.qo_indptr, /*first=*/0, /*step=*/1, stream);
-  fill_ascending(metadata.kv_indptr, /*first=*/0, /*step=*/1, stream);
-  fill_ascending(metadata.kv_last_page_len, /*first=*/1, /*step=*/0, stream);
-  fill_ascending(metadata.kv_indices, /*first=*/0, /*step=*/0, stream);
+  fill_one_key_each(metadata, stream);
   std::vector<std::int32_t> one_each(static_cast<std::size_t>(batch_size) + 1);
   for (std::int32_t i = 0; i <= batch_size; ++i) one_each[static_cast<std::size_t>(i)] = i;
   std::vector<std::int32_t> pages = one_each;
@@ -200,11 +165,8 @@ void FiGpuBackend::prepare_for_replay(std::int32_t batch_size, const AttentionMe
                                       CaptureWriter& writer, Stream& stream) {
   const FiGpuMetadata& fixed = captured_metadata(batch_size);
   const auto& step = metadata_of<FiGpuMetadata>(&live, name());
-  check(step.kv_last_page_len.dim(0) == batch_size && step.max_seqlen_q == 1 &&
-            step.max_seqlen_k <= captured_.max_seq_len_tokens,
-        "a step of ", step.kv_last_page_len.dim(0), " rows, ", step.max_seqlen_q,
-        " queries and up to ", step.max_seqlen_k, " keys does not fit a graph of ", batch_size,
-        " rows, one query and ", captured_.max_seq_len_tokens, " keys");
+  check_replay({step.kv_last_page_len.dim(0), step.max_seqlen_q, step.max_seqlen_k}, batch_size,
+               captured_.max_seq_len_tokens);
   check(step.plan == fixed.plan, "FlashInfer planned this step of ", batch_size,
         " rows otherwise than the graph of so many");
   writer.copy("fi.kv_indptr", fixed.kv_indptr, step.kv_indptr, stream);

@@ -8,20 +8,17 @@
 
 #include "attention/argument_pool.h"
 #include "attention/backend.h"
+#include "attention/ragged_arrays.h"
 #include "kernels/cuda/flashinfer/ragged.h"
 
 namespace minisgl {
 
-/// Arguments of one step. All arrays are i32; the views lie in the block that the metadata holds.
-struct FiGpuMetadata final : AttentionMetadata {
+/// Arguments of one step; the views lie in the block that the metadata holds.
+struct FiGpuMetadata final : AttentionMetadata, RaggedArrays {
   explicit FiGpuMetadata(ArgumentPool::Lease block) : block(std::move(block)) {}
   /// Of arrays that somebody else owns.
   FiGpuMetadata() : block(nullptr, nullptr) {}
 
-  TensorView qo_indptr;           ///< [rows + 1], prefix sums of extend_len (tokens)
-  TensorView kv_indptr;           ///< [rows + 1], prefix sums of the rows' numbers of pages
-  TensorView kv_indices;          ///< [kv_indptr[rows]], each row's pages, one row after the other
-  TensorView kv_last_page_len;    ///< [rows], tokens in each row's last page: 1 .. page_size
   kernels::gpu::RaggedPlan plan;  ///< of the first rows, or of all
   TensorView plan_ints;           ///< the device's part of the plan
   /// The rows that are not in the plan, or no memory: PagedAttentionArgs::prefill_tiles.
@@ -61,7 +58,7 @@ class FiGpuBackend final : public AttentionBackend {
   /// keeps.
   struct Captured {
     std::int64_t max_seq_len_tokens = 0;
-    Tensor qo_indptr, kv_indptr, kv_indices, kv_last_page_len;
+    CapturedRaggedArrays arrays;
     std::map<std::int32_t, FiGpuMetadata> metadata;  // by number of rows
   };
   const FiGpuMetadata& captured_metadata(std::int32_t batch_size) const;

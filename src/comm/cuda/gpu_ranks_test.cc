@@ -1,8 +1,10 @@
-// Ranks on GPUs, which are threads of this process: needs two GPUs.
+// Ranks on GPUs: needs two. They are processes, as in the product: within one process, what a rank
+// allocates waits for the other's GPU, whose kernel may wait for the first rank's numbers.
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <chrono>
+#include <thread>
 
 #include "comm/cuda/nccl_communicator.h"
 #include "comm/cuda/one_shot.h"
@@ -11,31 +13,35 @@
 #include "tensor/cuda/stream.h"
 #include "tensor/half.h"
 #include "testing/gpu.h"
-#include "testing/local_ranks.h"
+#include "testing/process_ranks.h"
 #include "testing/random.h"
 
 namespace minisgl {
 namespace {
 
-using testing_util::LocalRank;
-
 class GpuRanksTest : public testing_util::GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    if (!IsSkipped() && cuda::num_devices() < 2) GTEST_SKIP() << "there is one GPU only";
+    if (IsSkipped()) return;
+    if (cuda::num_devices() < 2) GTEST_SKIP() << "there is one GPU only";
+    if (!testing_util::kHasGloo) GTEST_SKIP() << "there is no gloo in this build";
   }
 
   /// body(rank, communicator, stream) for two ranks, on a GPU each.
   static void run(const std::function<void(int, GpuCommunicator&, cuda::CudaStream&)>& body) {
-    testing_util::run_ranks(2, [&](int rank, LocalRank& local) {
-      const Device device{DeviceKind::kCuda, static_cast<std::int8_t>(rank)};
+    testing_util::run_in_processes(2, [&](RankGroup& group) {
+      const Device device{DeviceKind::kCuda, static_cast<std::int8_t>(group.rank())};
       cuda::make_current(device);
-      const auto communicator =
-          make_nccl_communicator(local.host, device, std::chrono::seconds(60));
+      HostGroup& host = *group.links().host;
+      const auto communicator = make_nccl_communicator(host, device, group.timeout());
       cuda::CudaStream stream(device, /*deterministic=*/false);
-      body(rank, *communicator, stream);
-      local.host.barrier();
+      body(group.rank(), *communicator, stream);
+      if (HasFatalFailure()) {
+        communicator->abort();  // the other rank may be gone: nothing waits for it
+      } else {
+        host.barrier();
+      }
     });
   }
 

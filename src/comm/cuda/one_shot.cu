@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <random>
 #include <string>
 
 #include "base/math.h"
@@ -126,18 +127,25 @@ __global__ void __launch_bounds__(kThreads)
 /// What a rank tells the others about its memory.
 struct Offer {
   cudaIpcMemHandle_t memory;
-  std::byte* address;  // for ranks that are threads of one process: a handle is for others
-  std::int64_t process;
+  std::uint64_t process;  // no process can open its own handle
   char host[64];
   char bus_id[32];
   std::int32_t usable;
 };
 
+/// A number drawn by this process: those of the kernel may be the same in two containers.
+std::uint64_t number_of_process() {
+  static const std::uint64_t number = [] {
+    std::random_device random;
+    return (std::uint64_t{random()} << 32) | random();
+  }();
+  return number;
+}
+
 Offer make_offer(Device device, std::byte* memory) {
   Offer offer{};
   offer.usable = 1;
-  offer.address = memory;
-  offer.process = ::getpid();
+  offer.process = number_of_process();
   if (::gethostname(offer.host, sizeof(offer.host) - 1) != 0) offer.usable = 0;
   if (cudaDeviceGetPCIBusId(offer.bus_id, sizeof(offer.bus_id), device.index) != cudaSuccess)
     offer.usable = 0;
@@ -148,18 +156,11 @@ Offer make_offer(Device device, std::byte* memory) {
 }
 
 /// The memory of another rank, as this one sees it; null if it cannot.
-std::byte* map(const Offer& mine, const Offer& theirs) {
-  if (mine.process != theirs.process) {
-    void* mapped = nullptr;
-    const cudaError_t status =
-        cudaIpcOpenMemHandle(&mapped, theirs.memory, cudaIpcMemLazyEnablePeerAccess);
-    return status == cudaSuccess ? static_cast<std::byte*>(mapped) : nullptr;
-  }
-  int device = 0;
-  if (cudaDeviceGetByPCIBusId(&device, theirs.bus_id) != cudaSuccess) return nullptr;
-  const cudaError_t status = cudaDeviceEnablePeerAccess(device, 0);
-  const bool enabled = status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
-  return enabled ? theirs.address : nullptr;
+std::byte* map(const Offer& theirs) {
+  void* mapped = nullptr;
+  const cudaError_t status =
+      cudaIpcOpenMemHandle(&mapped, theirs.memory, cudaIpcMemLazyEnablePeerAccess);
+  return status == cudaSuccess ? static_cast<std::byte*>(mapped) : nullptr;
 }
 
 std::vector<Offer> exchange_offers(HostGroup& host, const Offer& mine) {
@@ -183,6 +184,7 @@ bool all_agree(HostGroup& host, bool yes) {
 
 bool can_reach(const Offer& mine, const Offer& theirs) {
   if (theirs.usable == 0 || std::strcmp(mine.host, theirs.host) != 0) return false;
+  if (theirs.process == mine.process) return false;
   int own = 0;
   int other = 0;
   int access = 0;
@@ -230,9 +232,9 @@ std::unique_ptr<OneShot> OneShot::make(HostGroup& host, Device device) {
       continue;
     }
     const Offer& theirs = offers[static_cast<std::size_t>(other)];
-    at = can_reach(mine, theirs) ? map(mine, theirs) : nullptr;
+    at = can_reach(mine, theirs) ? map(theirs) : nullptr;
     good = at != nullptr;
-    if (good && mine.process != theirs.process) self->mapped_.push_back(at);
+    if (good) self->mapped_.push_back(at);
   }
   cudaGetLastError();
   if (!all_agree(host, good)) self = nullptr;

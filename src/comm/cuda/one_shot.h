@@ -33,7 +33,7 @@ class OneShot {
   static constexpr std::int64_t kMaxBytes = 1 << 20;  ///< of a tensor
 
   /// Null, on all ranks, if some GPU cannot write to another's memory: another host, no peer
-  /// access, too many.
+  /// access, too many; or if two ranks are in one process.
   static std::unique_ptr<OneShot> make(HostGroup& host, Device device);
   ~OneShot();
   OneShot(const OneShot&) = delete;
@@ -55,7 +55,7 @@ class OneShot {
   int size_ = 0;
   std::byte* own_ = nullptr;                   // boxes and flags that the others write
   std::vector<std::byte*> all_;                // of all ranks, as seen from here
-  std::vector<std::byte*> mapped_;             // those of other processes
+  std::vector<std::byte*> mapped_;             // those of the others
   std::uint32_t* turns_ = nullptr;             // [blocks], of this rank
   volatile std::uint32_t* aborted_ = nullptr;  // memory of the host
 };

@@ -26,6 +26,7 @@ XgrammarWarnings::~XgrammarWarnings() { current = nullptr; }
 // xgrammar declares these two for programs that have a log of their own (XGRAMMAR_LOG_CUSTOMIZE).
 namespace xgrammar {
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the library's
 [[noreturn]] void LogFatalImpl(const std::string& /*file*/, int /*line*/,
                                const std::string& message);
 void LogMessageImpl(const std::string& file, int line, int level, const std::string& message);
@@ -40,5 +41,6 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
   if (level > kInfo && minisgl::XgrammarLog::keep(message)) return;
   minisgl::log::debug("xgrammar: {}", message);
 }
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace xgrammar

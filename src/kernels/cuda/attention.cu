@@ -3,7 +3,6 @@
 // of one KV head; each warp has 16 rows of its own and all keys of a tile.
 
 #include <cuda_runtime.h>
-#include <cstdlib>
 
 #include "base/math.h"
 #include "kernels/cuda/attention.h"
@@ -210,7 +209,8 @@ void paged_attention(const PagedAttentionArgs& args, TensorView workspace, Strea
 }
 
 bool takes_rope(const PagedAttentionArgs& args, const RopeStoreArgs& rope) {
-  static const std::int64_t kMostRows = getenv("MR") ? atoi(getenv("MR")) : 16;
+  // For more, each head is rotated once and not in every block that reads it.
+  constexpr std::int64_t kMostRows = 64;
   const std::int64_t group = args.out.dim(1) / args.kv.num_heads;
   return args.max_seqlen_q == 1 && args.out.dim(0) <= kMostRows && group <= 16 &&
          args.out.dtype == DType::kBF16 && args.kv.dtype == DType::kBF16 &&

@@ -270,7 +270,6 @@ template <int kDim, bool kRope, class T, class KV>
 __global__ void __launch_bounds__(kThreads, 3)
     decode_kernel(const __grid_constant__ AttentionArgs args, Exchange<kDim> exchange, int whole,
                   bool early, const __grid_constant__ RopeInputs rope) {
-  static_assert(kStages == 2, "one tile is on its way while another is worked on");
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float maxima[kWarps][16], sums[kWarps][16];
   // Behind the warps' parts.
@@ -295,34 +294,14 @@ __global__ void __launch_bounds__(kThreads, 3)
   RopeInputs::Place place{};
   if constexpr (kRope) place = rope.place_of(piece.first.seq);
   Span coming = piece.first;  // of the tile that is loaded next
-  int next = piece.begin;
-  const auto load_next = [&](KeyRange range) {
-    loader.load(source(coming), coming.tile_at(next), next - piece.begin, range);
-  };
-  const auto go_on = [&] {
-    if (++next == coming.end && next < piece.end) coming = span_of(args, coming.seq + 1, next);
-  };
-  // As many tiles as there is room for are on their way before the kernel before has ended, but for
-  // keys that it may be writing: the last of a sequence.
-  const int first_tiles = min(piece.end, piece.begin + kStages);
-  while (next < first_tiles) {
-    load_next({0, early && !kRope ? coming.end_key - 1 : INT_MAX});
-    Loader::commit();
-    go_on();
-  }
-  bool all_at_once = false;  // the first tiles' keys arrive with the last of these loads
+  const int known = early && !kRope ? coming.end_key - 1 : INT_MAX;
+  loader.load(source(coming), coming.tile_at(piece.begin), 0, {0, known});
   if (early) {
     await_inputs();
-    if (!kRope) {
-      coming = piece.first;
-      for (next = piece.begin; next < first_tiles; go_on()) {
-        if (next + 1 != coming.end) continue;
-        load_next({coming.end_key - 1, INT_MAX});
-        all_at_once = true;
-      }
-      if (all_at_once) Loader::commit();
-    }
+    if (!kRope && (coming.tile_at(piece.begin) + 1) * kTile > known)
+      loader.load(source(coming), coming.tile_at(piece.begin), 0, {known, INT_MAX});
   }
+  Loader::commit();
 
   Span span = piece.first;
   int at = piece.begin;
@@ -343,11 +322,13 @@ __global__ void __launch_bounds__(kThreads, 3)
     rows.load_queries(row_of(lane / 4), row_of(lane / 4 + 8), lane);
     const Visible visible{span.first_key, span.end_key};
     for (; at < end; ++at) {
-      if (at + 1 < next && !all_at_once) {
+      if (at + 1 < piece.end) {
+        if (at + 1 == coming.end) coming = span_of(args, coming.seq + 1, coming.end);
+        loader.load(source(coming), coming.tile_at(at + 1), at + 1 - piece.begin);
+        Loader::commit();
         Loader::template await<1>();
       } else {
         Loader::template await<0>();
-        all_at_once = false;
       }
       __syncthreads();
       const TileMemory<kDim> tile = loader.ready(at - piece.begin);
@@ -362,11 +343,6 @@ __global__ void __launch_bounds__(kThreads, 3)
       }
       rows.add(tile, 16 * warp, span.tile_at(at) * kTile + 16 * warp, visible, visible, args, lane);
       __syncthreads();
-      if (next < piece.end) {
-        load_next({});
-        Loader::commit();
-        go_on();
-      }
     }
     rows.write(parts.values + warp * args.group * kDim, maxima[warp], sums[warp], args.group, lane);
     __syncthreads();

@@ -40,34 +40,30 @@ __device__ void rotate_head(const Bf16* from, const float* norm, float eps, cons
                             Bf16* to, int lane) {
   constexpr int kHalf = kDim / 2;
   constexpr int kPairs = kHalf / 32;
-  // All loads together: none waits for another.
-  float low[kPairs], high[kPairs], cos[kPairs], sin[kPairs], norm_low[kPairs], norm_high[kPairs];
+  float low[kPairs], high[kPairs];
+  float squares = 0;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     const int d = lane + 32 * i;
     low[i] = to_float(from[d]);
     high[i] = to_float(from[d + kHalf]);
-    cos[i] = cos_sin[d];
-    sin[i] = cos_sin[kHalf + d];
-    norm_low[i] = norm == nullptr ? 1.0F : norm[d];
-    norm_high[i] = norm == nullptr ? 1.0F : norm[d + kHalf];
+    squares += low[i] * low[i] + high[i] * high[i];
   }
   if (norm != nullptr) {
-    float squares = 0;
-#pragma unroll
-    for (int i = 0; i < kPairs; ++i) squares += low[i] * low[i] + high[i] * high[i];
     const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(kDim) + eps);
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      low[i] *= scale * norm_low[i];
-      high[i] *= scale * norm_high[i];
+      low[i] *= scale * norm[lane + 32 * i];
+      high[i] *= scale * norm[lane + 32 * i + kHalf];
     }
   }
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     const int d = lane + 32 * i;
-    to[d] = __float2bfloat16_rn(low[i] * cos[i] - high[i] * sin[i]);
-    to[d + kHalf] = __float2bfloat16_rn(high[i] * cos[i] + low[i] * sin[i]);
+    const float cos = cos_sin[d];
+    const float sin = cos_sin[kHalf + d];
+    to[d] = __float2bfloat16_rn(low[i] * cos - high[i] * sin);
+    to[d + kHalf] = __float2bfloat16_rn(high[i] * cos + low[i] * sin);
   }
 }
 

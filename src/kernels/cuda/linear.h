@@ -47,6 +47,23 @@ std::int64_t small_product_tokens(const Product& product, SmallShape shape);
 /// tokens.
 void small_product(const Product& product, SmallShape shape, cuda::CudaStream& stream);
 
+/// How cluster_product() is made: a cluster of blocks computes 16 * row_tiles rows of w.
+struct ClusterShape {
+  int row_tiles = 0;  ///< 2, 4 or 8
+  int blocks = 4;     ///< of a cluster, 1 to 8
+};
+
+constexpr std::int64_t kClusterTokens = 32;
+
+/// Whether cluster_product() can compute it: up to kClusterTokens tokens of a width whose part has
+/// room in shared memory.
+bool takes_product(const Product& product, ClusterShape shape);
+/// How many blocks it would be.
+std::int64_t blocks_of(const Product& product, ClusterShape shape);
+
+/// Does what small_product() does, for more tokens. From Hopper on.
+void cluster_product(const Product& product, ClusterShape shape, cuda::CudaStream& stream);
+
 /// Lets so much time pass.
 void pause(std::int64_t nanoseconds, cudaStream_t stream);
 

@@ -5,9 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -19,7 +17,6 @@
 #include "kernels/norm.h"
 #include "kernels/ref/linear.h"
 #include "kernels/ref/reference.h"
-#include "kernels/split_mix.h"
 #include "tensor/half.h"
 #include "testing/convert.h"
 #include "testing/gpu.h"
@@ -344,7 +341,7 @@ TEST_F(GpuOpsTest, ProductsWithWhatLiesAroundThemAreThoseOfTheReference) {
     std::int64_t rows, cols;
   };
   for (const Case c : {Case{64, 64}, Case{1008, 576}, Case{4096, 1024}, Case{304, 5120}})
-    for (const std::int64_t tokens : {1, 3, 8, 9, 16, 40}) {
+    for (const std::int64_t tokens : {1, 3, 8, 9, 16, 31, 32, 40}) {
       // Sums of about 1, whatever the number of columns.
       const Tensor weight =
           random_tensor({c.rows, c.cols}, 9, 1.7F / std::sqrt(static_cast<float>(c.cols)));
@@ -390,32 +387,47 @@ TEST_F(GpuOpsTest, ProductsWithWhatLiesAroundThemAreThoseOfTheReference) {
             gpu::fused_linear(args, workspace, *stream_);
             // Of sums before a gate's product with numbers up to 8.
             expect_near(y, expected, gated ? 0.02 : 2 * kBf16, gated ? 0.1 : 0.02, what);
+            const auto check_with = [&](const std::string& how, const auto& compute) {
+              const Tensor again =
+                  into == Into::kAdd ? to_gpu(before) : poisoned(y.view().shape, DType::kBF16);
+              compute(gpu::Product{.x = args.x.data,
+                                   .norm = normed ? args.norm.as<float>() : nullptr,
+                                   .x_rows = by_index ? args.x_rows.as<std::int32_t>() : nullptr,
+                                   .w = packed.data(),
+                                   .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
+                                   .y = again.view().data,
+                                   .tokens = tokens,
+                                   .rows = c.rows,
+                                   .cols = c.cols,
+                                   .x_stride = c.cols,
+                                   .y_stride = again.view().dim(1),
+                                   .y_type = again.view().dtype,
+                                   .into = into,
+                                   .eps = args.eps});
+              expect_near(again, expected, gated ? 0.02 : 2 * kBf16, gated ? 0.1 : 0.02,
+                          what + ", " + how);
+            };
+            for (const int tiles : {2, 4, 8})
+              for (const int blocks : {1, 2, 4, 8}) {
+                const gpu::ClusterShape shape{tiles, blocks};
+                if (!gpu::takes_product({.tokens = tokens, .cols = c.cols}, shape)) continue;
+                check_with(
+                    "row tiles " + std::to_string(tiles) + ", blocks " + std::to_string(blocks),
+                    [&](const gpu::Product& product) {
+                      gpu::cluster_product(product, shape, cuda::as_cuda(*stream_));
+                    });
+              }
             if (tokens > gpu::kSmallTokens) continue;
             for (const gpu::SmallShape shape :
                  {gpu::SmallShape{1, 8}, gpu::SmallShape{1, 16}, gpu::SmallShape{2, 8},
                   gpu::SmallShape{2, 16}, gpu::SmallShape{4, 8}}) {
               if (gated && shape.tiles == 1) continue;
               if (tokens > gpu::small_product_tokens({.cols = c.cols}, shape)) continue;
-              const Tensor again =
-                  into == Into::kAdd ? to_gpu(before) : poisoned(y.view().shape, DType::kBF16);
-              gpu::small_product({.x = args.x.data,
-                                  .norm = normed ? args.norm.as<float>() : nullptr,
-                                  .x_rows = by_index ? args.x_rows.as<std::int32_t>() : nullptr,
-                                  .w = packed.data(),
-                                  .bias = args.bias.empty() ? nullptr : args.bias.as<float>(),
-                                  .y = again.view().data,
-                                  .tokens = tokens,
-                                  .rows = c.rows,
-                                  .cols = c.cols,
-                                  .x_stride = c.cols,
-                                  .y_stride = again.view().dim(1),
-                                  .y_type = again.view().dtype,
-                                  .into = into,
-                                  .eps = args.eps},
-                                 shape, cuda::as_cuda(*stream_));
-              expect_near(again, expected, gated ? 0.02 : 2 * kBf16, gated ? 0.1 : 0.02,
-                          what + ", tiles " + std::to_string(shape.tiles) + ", warps " +
-                              std::to_string(shape.warps));
+              check_with(
+                  "tiles " + std::to_string(shape.tiles) + ", warps " + std::to_string(shape.warps),
+                  [&](const gpu::Product& product) {
+                    gpu::small_product(product, shape, cuda::as_cuda(*stream_));
+                  });
             }
           }
     }
@@ -437,55 +449,6 @@ TEST_F(GpuOpsTest, ProductsOfSeveralMatricesAndOfOneMadeOfThemAreTheSame) {
   linear(gpu_x, both, {}, apart, *stream_);
   linear(gpu_x, one, {}, together, *stream_);
   expect_near(together, to_host(apart), 1e-6, 1e-6, "concatenated");
-}
-
-TEST_F(GpuOpsTest, RandomNumbersAreThoseThatTheSeedSays) {
-  constexpr std::uint64_t kSeed = 0x123456789ABCDEFU;
-  Tensor choices({1 << 16}, DType::kBF16);
-  for (int i = 0; i < 1 << 16; ++i)
-    choices.view().as<BFloat16>()[i] = std::bit_cast<BFloat16>(static_cast<std::uint16_t>(i));
-  const Tensor out({3, 5'000'003}, DType::kBF16, {.device = kGpu});
-  gpu::fill_random_now(out, copied_to(choices, kGpu), kSeed);
-  const Tensor found = copied_to(out, kCpu);
-  const auto* numbers = reinterpret_cast<const std::uint16_t*>(found.view().data);
-  for (std::int64_t i = 0; i < found.view().numel(); ++i)
-    ASSERT_EQ(numbers[i], (split_mix(kSeed, i / 4) >> (16 * (i % 4)) & 0xFFFF)) << i;
-}
-
-TEST_F(GpuOpsTest, WeightsThatLieInTheGpuAlreadyAreCopiedRowByRow) {
-  ThreadPool pool(1);
-  const Tensor weight = converted(random_tensor({6, 64}, 16), DType::kBF16);
-  const Tensor there = copied_to(weight, kGpu);
-  const PackedMatrix packed =
-      gpu::pack_matrix(there.view().slice(1, 5).columns(16, 48), {}, pool, kGpu);
-  ASSERT_EQ(packed.rows(), 4);
-  ASSERT_EQ(packed.cols(), 32);
-  const Tensor found = copied_to(
-      {const_cast<std::byte*>(packed.data()), {4, 32}, DType::kBF16, kGpu}, kCpu);
-  for (int row = 0; row < 4; ++row)
-    EXPECT_EQ(std::memcmp(found.view().data + row * 64, weight.view().data + (row + 1) * 128 + 32,
-                          64),
-              0);
-}
-
-TEST_F(GpuOpsTest, WeightsOfEveryTypeAndOrderAreRoundedToBf16) {
-  ThreadPool pool(2);
-  const Tensor weight = random_tensor({6, 64}, 15);
-  const std::vector<std::int32_t> order{5, 3, 1, 0, 2, 4};
-  for (const DType type : {DType::kF32, DType::kBF16}) {
-    const PackedMatrix packed = gpu::pack_matrix(converted(weight, type), order, pool, kGpu);
-    const Tensor ids = to_gpu(ints({0, 1, 2, 3, 4, 5, 6, -1}));
-    for (const DType out : {DType::kF32, DType::kBF16}) {
-      const Tensor y = poisoned({8, 64}, out);
-      embedding(ids, packed, y, *stream_);
-      const Tensor found = to_host(y);
-      for (int row = 0; row < 8; ++row)
-        for (int d = 0; d < 64; ++d)
-          ASSERT_EQ(found.view().as<float>()[row * 64 + d],
-                    row < 6 ? weight.view().as<float>()[order[row] * 64 + d] : 0.0F)
-              << "ids outside of the table give zeros";
-    }
-  }
 }
 
 TEST_F(GpuOpsTest, WhatAGpuCannotReadIsSaid) {

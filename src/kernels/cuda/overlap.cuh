@@ -48,22 +48,25 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   std::size_t shared_bytes = 0;
+  unsigned cluster = 1;  ///< blocks whose shared memory is one (from Hopper on)
 };
 
 /// Starts a kernel that calls await_inputs(); throws Error naming it if it cannot be launched.
 template <class... Parameters, class... Args>
 void launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
             cudaStream_t stream, Args&&... args) {
-  cudaLaunchAttribute overlapping{};
-  overlapping.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlapping.val.programmaticStreamSerializationAllowed = overlap_is_known() ? 1 : 0;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = overlap_is_known() ? 1 : 0;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {shape.cluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  config.attrs = &overlapping;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster > 1 ? 2 : 1;
   cuda::check_cuda(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Args>(args))...),
                    "launching ", name);
 }

@@ -21,7 +21,7 @@ namespace minisgl::kernels::gpu {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-constexpr int kCandidates = 8;              // of cuBLASLt
+constexpr int kMaxCandidates = 8;           // of cuBLASLt
 constexpr std::int64_t kTunedTokens = 256;  // above: cuBLASLt's first candidate is good enough
 
 /// A cuBLASLt object with its destructor.
@@ -72,12 +72,13 @@ std::int64_t gate_up_bytes(const Product& p) {
   return is_gated(p.into) ? bytes_of(DType::kBF16, p.tokens * p.rows) : 0;
 }
 
-/// The number of tokens whose plan is used for `tokens`. The usual sizes of graphs, which are
-/// measured before there are requests, are their own.
+/// The number of tokens whose plan is used for `tokens`: the more there are, the fewer differ.
+/// Engine::warm_up() meets those that small prompts have.
 std::int64_t tokens_like(std::int64_t tokens) {
-  if (tokens <= kSmallTokens)
-    return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
-  return round_up<std::int64_t>(tokens, tokens <= kTunedTokens ? 8 : 256);
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+  if (tokens <= kSmallTokens) return power;
+  if (tokens <= kTunedTokens) return round_up<std::int64_t>(tokens, tokens <= 64 ? 8 : 32);
+  return tokens <= power / 4 * 3 ? power / 4 * 3 : power;
 }
 
 /// The product alone, when what lies before and after it has kernels of its own.
@@ -113,8 +114,9 @@ struct Shapes {
 
 /// How a shape is computed.
 struct Plan {
-  SmallShape small = {};  // of small_product(); no tiles: cuBLASLt's `algorithm`
-  bool fused = false;     // small_product() does what lies before and after as well
+  SmallShape small = {};      // of small_product(), if it has tiles
+  ClusterShape cluster = {};  // of cluster_product(), if it has tiles; else cuBLASLt's `algorithm`
+  bool fused = false;         // ours do what lies before and after as well
   std::shared_ptr<const Shapes> shapes;
   std::optional<cublasLtMatmulAlgo_t> algorithm;
 };
@@ -152,6 +154,10 @@ struct Products::Impl {
       small_product(p, plan.small, stream);
       return;
     }
+    if (plan.cluster.row_tiles > 0) {
+      cluster_product(p, plan.cluster, stream);
+      return;
+    }
     const float one = 1;
     const float beta = p.into == Into::kAdd ? 1 : 0;
     check_cublas(lt->matmul(handle, plan.shapes->operation.get(), &one, p.w, plan.shapes->w.get(),
@@ -173,18 +179,33 @@ struct Products::Impl {
     if (is_gated(p.into)) activate(p, product.y, stream.handle());
   }
 
-  static std::vector<Plan> small_plans(const Product& p) {
-    constexpr SmallShape kShapes[] = {{1, 8}, {1, 16}, {2, 8}, {2, 16}, {4, 8}};
+  /// With our own kernels.
+  std::vector<Plan> fused_plans(const Product& p) const {
+    constexpr SmallShape kSmall[] = {{1, 8}, {1, 16}, {2, 8}, {2, 16}, {4, 8}};
+    constexpr ClusterShape kClusters[] = {{2, 4}, {4, 8}, {8, 4}};
     std::vector<Plan> plans;
-    for (const SmallShape& shape : kShapes)
-      if ((!is_gated(p.into) || shape.tiles > 1) && p.tokens <= small_product_tokens(p, shape))
-        plans.push_back({.small = shape, .fused = true, .shapes = nullptr, .algorithm = {}});
+    for (const SmallShape& shape : kSmall)
+      if ((!is_gated(p.into) || shape.tiles > 1) && p.tokens <= small_product_tokens(p, shape)) {
+        plans.emplace_back().small = shape;
+        plans.back().fused = true;
+      }
+    // Clusters have been faster where each multiprocessor has about one block, and not for fewer
+    // tokens.
+    const std::int64_t places = stream.num_multiprocessors();
+    for (const ClusterShape& shape : kClusters) {
+      const std::int64_t blocks = blocks_of(p, shape);
+      if (p.tokens <= 8 || !takes_product(p, shape) || 4 * blocks < 3 * places ||
+          blocks > 2 * places)
+        continue;
+      plans.emplace_back().cluster = shape;
+      plans.back().fused = true;
+    }
     return plans;
   }
 
   std::vector<Plan> candidates(const Product& whole) const {
     std::vector<Plan> plans;
-    plans = small_plans(whole);
+    plans = fused_plans(whole);
     const Product p = bare(whole);
     if (lt == nullptr) return plans;
     auto shapes = std::make_shared<const Shapes>(*lt, p);
@@ -200,16 +221,20 @@ struct Products::Impl {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-    cublasLtMatmulHeuristicResult_t found[kCandidates] = {};
+    const int wanted = whole.tokens <= kTunedTokens ? kMaxCandidates : 1;
+    cublasLtMatmulHeuristicResult_t found[kMaxCandidates] = {};
     int count = 0;
-    check_cublas(lt->heuristic(handle, shapes->operation.get(), shapes->w.get(), shapes->x.get(),
-                               shapes->y.get(), shapes->y.get(), preference.get(), kCandidates,
-                               found, &count),
-                 "looking for a way to compute a product");
+    check_cublas(
+        lt->heuristic(handle, shapes->operation.get(), shapes->w.get(), shapes->x.get(),
+                      shapes->y.get(), shapes->y.get(), preference.get(), wanted, found, &count),
+        "looking for a way to compute a product");
     for (int i = 0; i < count; ++i)
       if (found[i].state == CUBLAS_STATUS_SUCCESS)
-        plans.push_back(
-            {.small = {}, .fused = false, .shapes = shapes, .algorithm = found[i].algo});
+        plans.emplace_back() = {.small = {},
+                                .cluster = {},
+                                .fused = false,
+                                .shapes = shapes,
+                                .algorithm = found[i].algo};
     check(!plans.empty(), "cuBLASLt cannot compute a product of ", p.tokens, " tokens with [",
           p.rows, ", ", p.cols, "]");
     return plans;
@@ -354,7 +379,8 @@ void Products::run(const Product& product) {
   }
   // A few tokens at a time, by the kernel whose sums do not depend on how many there are; or
   // without cuBLASLt, by what is fastest.
-  const Plan always{.small = {.tiles = 2}, .fused = false, .shapes = nullptr, .algorithm = {}};
+  Plan always;
+  always.small = {.tiles = 2};
   const DType x_type = product.norm == nullptr ? DType::kBF16 : DType::kF32;
   const std::int64_t step = small_product_tokens(product, always.small);
   check(step > 0, "a product with rows of ", product.cols, " numbers needs cuBLASLt");

@@ -24,17 +24,6 @@ class GpuModelTest : public testing::TestWithParam<std::string> {
   std::filesystem::path folder() const { return testing_util::tiny_model(GetParam()); }
 };
 
-/// How far a bf16 engine may be off: twice as far as transformers is with bf16, but 0.03 at least.
-double tolerance_of(const nlohmann::json& prompt) {
-  return std::max(0.03, 2 * prompt["check"]["hf_bf16_cpu_max_abs_last_logit_diff"].get<double>());
-}
-
-void submit_all(ScheduledRun& run, const nlohmann::json& golden) {
-  for (const auto& prompt : golden["prompts"])
-    run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
-                               .ignore_eos = true});
-}
-
 TEST_P(GpuModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goes) {
   const nlohmann::json golden = testing_util::read_json(folder() / "golden.json");
   for (const RunConfig& config :
@@ -53,25 +42,9 @@ TEST_P(GpuModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goes) {
                   .keep_logits = 1}}) {
     SCOPED_TRACE(testing_util::describe(config));
     ScheduledRun run(folder(), config);
-    submit_all(run, golden);
+    testing_util::submit_golden(run, golden);
     run.finish();
-    std::size_t equal = 0;
-    for (std::size_t i = 0; i < golden["prompts"].size(); ++i) {
-      const auto& prompt = golden["prompts"][i];
-      SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
-      equal += run.outcomes()[i].tokens == prompt["greedy"].get<std::vector<TokenId>>() ? 1 : 0;
-      ASSERT_EQ(run.outcomes()[i].error, "");
-      if (testing_util::is_lost_in_rounding(GetParam(), prompt)) continue;
-      testing_util::expect_top_logits(run.outcomes()[i].logits.at(0), prompt["top10"],
-                                      tolerance_of(prompt));
-      testing_util::expect_greedy(run.outcomes()[i].tokens,
-                                  prompt["greedy"].get<std::vector<TokenId>>(),
-                                  prompt["greedy_margins"].get<std::vector<double>>(),
-                                  /*min_margin=*/2 * tolerance_of(prompt));
-      EXPECT_EQ(run.outcomes()[i].finish, FinishReason::kLength);
-    }
-    std::printf("%s: %zu of %zu answers have every golden id\n", GetParam().c_str(), equal,
-                golden["prompts"].size());
+    const std::size_t equal = testing_util::expect_bf16_answers(run, golden, GetParam(), "a GPU");
     EXPECT_GE(equal, golden["prompts"].size() - 2);
   }
 }
@@ -81,12 +54,12 @@ TEST_P(GpuModelTest, AReplayGivesTheBitsOfAnEagerStep) {
   // One engine: its products were measured once, so that both kinds of step run the same kernels.
   ScheduledRun run(folder(), {.device = kGpu, .cache = "naive", .graph_sizes = {8}});
   ASSERT_NE(run.engine().graphs(), nullptr);
-  submit_all(run, golden);
+  testing_util::submit_golden(run, golden);
   run.finish();
   EXPECT_GT(run.engine().graphs()->stats().replays, 20);
   const std::int64_t replays = run.engine().graphs()->stats().replays;
   run.engine().graphs()->set_enabled(false);
-  submit_all(run, golden);
+  testing_util::submit_golden(run, golden);
   run.finish();
   EXPECT_EQ(run.engine().graphs()->stats().replays, replays);
   const std::size_t count = golden["prompts"].size();
@@ -154,11 +127,11 @@ TEST_P(GpuFp8CacheTest, AReplayGivesTheBitsOfAnEagerStep) {
       folder(),
       {.device = kGpu, .cache = "naive", .kv_cache_dtype = DType::kF8E4M3, .graph_sizes = {8}});
   ASSERT_NE(run.engine().graphs(), nullptr);
-  submit_all(run, golden);
+  testing_util::submit_golden(run, golden);
   run.finish();
   EXPECT_GT(run.engine().graphs()->stats().replays, 20);
   run.engine().graphs()->set_enabled(false);
-  submit_all(run, golden);
+  testing_util::submit_golden(run, golden);
   run.finish();
   const std::size_t count = golden["prompts"].size();
   for (std::size_t i = 0; i < count; ++i)

@@ -1,4 +1,4 @@
-// Whole models on two GPUs. Without them every test is skipped.
+// Whole models on two GPUs, a process each. Without them every test is skipped.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include "tensor/cuda/device.h"
 #include "testing/golden.h"
 #include "testing/gpu.h"
+#include "testing/process_ranks.h"
 #include "testing/ranked_run.h"
 #include "testing/tiny_model.h"
 
@@ -22,45 +23,30 @@ class GpuRanksModelTest : public testing::TestWithParam<std::string> {
   void SetUp() override {
     if (const std::string why = testing_util::why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
     if (cuda::num_devices() < 2) GTEST_SKIP() << "there is one GPU only";
+    if (!testing_util::kHasGloo) GTEST_SKIP() << "there is no gloo in this build";
   }
 };
-
-/// See gpu_golden_test.cc: sums of parts round once more.
-double tolerance_of(const nlohmann::json& prompt) {
-  return std::max(0.03, 2 * prompt["check"]["hf_bf16_cpu_max_abs_last_logit_diff"].get<double>());
-}
 
 TEST_P(GpuRanksModelTest, LogitsAndGreedyIdsAreThoseOfTransformersAsFarAsBf16Goes) {
   const std::filesystem::path folder = testing_util::tiny_model(GetParam());
   const nlohmann::json golden = testing_util::read_json(folder / "golden.json");
-  for (const RunConfig& config :
-       {RunConfig{.device = kGpu, .graph_max = 0, .keep_logits = 1},
-        RunConfig{
-            .device = kGpu, .page_size = 64, .graph_sizes = {1, 2, 4, 8}, .keep_logits = 1}}) {
-    SCOPED_TRACE(testing_util::describe(config));
-    testing_util::run_on_ranks(2, folder, config, [&](ScheduledRun& run) {
-      for (const auto& prompt : golden["prompts"])
-        run.submit(prompt["ids"], {.max_tokens = static_cast<std::int64_t>(prompt["greedy"].size()),
-                                   .ignore_eos = true});
-      run.finish();
-      std::size_t equal = 0;
-      for (std::size_t i = 0; i < golden["prompts"].size(); ++i) {
-        const auto& prompt = golden["prompts"][i];
-        SCOPED_TRACE("prompt of " + prompt["len"].dump() + " tokens");
-        equal += run.outcomes()[i].tokens == prompt["greedy"].get<std::vector<TokenId>>() ? 1 : 0;
-        ASSERT_EQ(run.outcomes()[i].error, "");
-        if (testing_util::is_lost_in_rounding(GetParam(), prompt)) continue;
-        testing_util::expect_top_logits(run.outcomes()[i].logits.at(0), prompt["top10"],
-                                        tolerance_of(prompt));
-        testing_util::expect_greedy(run.outcomes()[i].tokens,
-                                    prompt["greedy"].get<std::vector<TokenId>>(),
-                                    prompt["greedy_margins"].get<std::vector<double>>(),
-                                    /*min_margin=*/2 * tolerance_of(prompt));
-      }
-      std::printf("%s on two GPUs: %zu of %zu answers have every golden id\n", GetParam().c_str(),
-                  equal, golden["prompts"].size());
-    });
-  }
+  testing_util::run_in_processes(2, [&](RankGroup& group) {
+    const Device device{DeviceKind::kCuda, static_cast<std::int8_t>(group.rank())};
+    cuda::make_current(device);
+    group.connect_devices(device);
+    for (const RunConfig& config :
+         {RunConfig{.device = device, .graph_max = 0, .keep_logits = 1},
+          RunConfig{
+              .device = device, .page_size = 64, .graph_sizes = {1, 2, 4, 8}, .keep_logits = 1}}) {
+      SCOPED_TRACE(testing_util::describe(config));
+      testing_util::run_one_rank(
+          group.links(), {group.rank(), group.size()}, folder, config, [&](ScheduledRun& run) {
+            testing_util::submit_golden(run, golden);
+            run.finish();
+            testing_util::expect_bf16_answers(run, golden, GetParam(), "two GPUs");
+          });
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, GpuRanksModelTest,

@@ -20,19 +20,19 @@ ResponseReply::ResponseReply(const ApiContext& context, const ApiRequest& reques
       echo_(std::move(echo)),
       parser_(format) {}
 
-void ResponseReply::emit(const char* type, Json members) {
+void ResponseReply::emit(const char* type, const Json& members) {
   Json event = {{"type", type}, {"sequence_number", sequence_number_++}};
   event.update(members);
   bytes_ += sse_event(dump(event), type);
 }
 
 // With the place of the item, and of its only part unless it is a call.
-void ResponseReply::emit_of_item(const std::string& type, Json members) {
+void ResponseReply::emit_of_item(const std::string& type, const Json& members) {
   if (!stream_) return;
   Json event = {{"item_id", item("")["id"]}, {"output_index", output_.size()}};
   if (kind_ != Kind::kCall) event["content_index"] = 0;
   event.update(members);
-  emit(type.c_str(), std::move(event));
+  emit(type.c_str(), event);
 }
 
 std::string ResponseReply::add(std::size_t /*choice*/, const GenerateUpdate& update) {

@@ -30,8 +30,8 @@ class ResponseReply final : public Reply {
   void take(const ChatPiece& piece);
   void begin_item(const ChatPiece& piece);
   void end_item();
-  void emit(const char* type, Json members);
-  void emit_of_item(const std::string& type, Json members);
+  void emit(const char* type, const Json& members);
+  void emit_of_item(const std::string& type, const Json& members);
   Json item(const char* status) const;
   Json part() const;
   Json response(const char* status, const Usage* usage) const;

@@ -117,11 +117,10 @@ void copy_now(std::byte* dst, const std::byte* src, std::size_t bytes) {
 void copy_rows_now(std::byte* dst, std::int64_t dst_stride, const std::byte* src,
                    std::int64_t src_stride, std::int64_t bytes, std::int64_t rows) {
   const auto size = [](std::int64_t n) { return static_cast<std::size_t>(n); };
-  cudaError_t error =
-      rows == 1 || (dst_stride == bytes && src_stride == bytes)
-          ? cudaMemcpy(dst, src, size(rows * bytes), cudaMemcpyDefault)
-          : cudaMemcpy2D(dst, size(dst_stride), src, size(src_stride), size(bytes), size(rows),
-                         cudaMemcpyDefault);
+  cudaError_t error = rows == 1 || (dst_stride == bytes && src_stride == bytes)
+                          ? cudaMemcpy(dst, src, size(rows * bytes), cudaMemcpyDefault)
+                          : cudaMemcpy2D(dst, size(dst_stride), src, size(src_stride), size(bytes),
+                                         size(rows), cudaMemcpyDefault);
   // A copy within the device may still run when it returns.
   if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamLegacy);
   check_cuda(error, "copying ", rows * bytes, " bytes from or to a GPU");
