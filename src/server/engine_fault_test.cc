@@ -49,6 +49,7 @@ TEST(EngineFaultTest, EverythingInFlightGetsAnErrorAndSoDoesWhatComesLater) {
     });
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(num_told, 6);
+  generator.wait();  // clients are told first
   EXPECT_EQ(generator.fault(), "launch failed") << "for which the program ends with status 1";
   const Reply later = Client(server.port()).ask(Client::post("/v1/completions", body(false)));
   EXPECT_EQ(later.status, 500);
