@@ -106,6 +106,20 @@ TEST_F(GpuRanksTest, OurKernelAndNcclAreMeasured) {
   });
 }
 
+/// What `enqueue` enqueues, as a graph. To be destroyed before its communicator.
+template <class Enqueue>
+cudaGraphExec_t recorded(cuda::CudaStream& stream, const Enqueue& enqueue) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cuda::check_cuda(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal),
+                   "recording");
+  enqueue();
+  cuda::check_cuda(cudaStreamEndCapture(stream.handle(), &graph), "recording");
+  cuda::check_cuda(cudaGraphInstantiate(&executable, graph, 0), "recording");
+  cudaGraphDestroy(graph);
+  return executable;
+}
+
 // Source of these numbers: mini-sglang's test of its communicator.
 TEST_F(GpuRanksTest, AThousandSumsInAGraphAreReplayed) {
   run([](int, GpuCommunicator& sums, cuda::CudaStream& stream) {
@@ -114,19 +128,14 @@ TEST_F(GpuRanksTest, AThousandSumsInAGraphAreReplayed) {
                                      DType::kBF16, stream.device());
       sums.all_reduce(zeros, stream);
       stream.synchronize();
-      cudaGraph_t graph = nullptr;
-      cudaGraphExec_t executable = nullptr;
-      cuda::check_cuda(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal),
-                       "recording");
-      for (int i = 0; i < 1024; ++i) sums.all_reduce(zeros, stream);
-      cuda::check_cuda(cudaStreamEndCapture(stream.handle(), &graph), "recording");
-      cuda::check_cuda(cudaGraphInstantiate(&executable, graph, 0), "recording");
+      const cudaGraphExec_t graph = recorded(stream, [&] {
+        for (int i = 0; i < 1024; ++i) sums.all_reduce(zeros, stream);
+      });
       for (int i = 0; i < 3; ++i)
-        cuda::check_cuda(cudaGraphLaunch(executable, stream.handle()), "replaying");
+        cuda::check_cuda(cudaGraphLaunch(graph, stream.handle()), "replaying");
       stream.synchronize();
       EXPECT_EQ(on_host(zeros), std::vector<float>(static_cast<std::size_t>(count)));
-      cudaGraphExecDestroy(executable);  // before its communicator
-      cudaGraphDestroy(graph);
+      cudaGraphExecDestroy(graph);
     }
   });
 }
@@ -151,6 +160,23 @@ TEST_F(GpuRanksTest, AnAbortedGroupDoesNotWaitForTheRankThatIsGone) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     sums.abort();
     stream.synchronize();  // or the test hangs
+  });
+}
+
+// An engine's graphs live until it ends, which is after it has told its clients of the fault.
+TEST_F(GpuRanksTest, SumsOfAGraphAreBrokenOffWhileItLives) {
+  run([](int rank, GpuCommunicator& sums, cuda::CudaStream& stream) {
+    const Tensor x = on_device(whole_numbers(rank, 4'000'000), DType::kBF16, stream.device());
+    sums.all_reduce(x, stream);  // by NCCL, which makes its connections now
+    stream.synchronize();
+    const cudaGraphExec_t graph = recorded(stream, [&] { sums.all_reduce(x, stream); });
+    if (rank == 0) {
+      cuda::check_cuda(cudaGraphLaunch(graph, stream.handle()), "replaying");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      sums.abort();
+      stream.synchronize();  // or the test hangs
+    }
+    cudaGraphExecDestroy(graph);
   });
 }
 

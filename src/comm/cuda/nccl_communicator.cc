@@ -1,6 +1,8 @@
 #include "comm/cuda/nccl_communicator.h"
 
+#include <chrono>
 #include <cstring>
+#include <exception>
 #include <future>
 #include <string>
 #include <thread>
@@ -79,6 +81,9 @@ class NcclCommunicator final : public GpuCommunicator {
   ~NcclCommunicator() override {
     const cuda::DeviceScope scope(device_);
     if (!aborted_) nccl().destroy(comm_);
+    // The graphs are gone, so it ends, unless the GPU itself does not answer.
+    constexpr std::chrono::seconds kLimit{5};
+    if (aborting_.valid()) aborting_.wait_for(kLimit);
   }
 
   void all_reduce(TensorView x, Stream& stream) override {
@@ -101,9 +106,21 @@ class NcclCommunicator final : public GpuCommunicator {
                "collecting from the ranks");
   }
 
+  /// NCCL tells its kernels at once, and then waits for the end of the graphs that hold them, which
+  /// are the caller's: so on a thread.
   void abort() noexcept override {
     if (one_shot_ != nullptr) one_shot_->abort();
-    if (!std::exchange(aborted_, true)) nccl().abort(comm_);
+    if (std::exchange(aborted_, true)) return;
+    try {
+      std::packaged_task<void()> task([device = device_, comm = comm_] {
+        const cuda::DeviceScope scope(device);
+        nccl().abort(comm);
+      });
+      aborting_ = task.get_future();
+      std::thread(std::move(task)).detach();
+    } catch (const std::exception& e) {
+      log::error("the sums over the GPUs could not be broken off: {}", e.what());
+    }
   }
 
   std::int64_t one_shot_bytes() const override { return one_shot_bytes_; }
@@ -161,6 +178,7 @@ class NcclCommunicator final : public GpuCommunicator {
   std::unique_ptr<OneShot> one_shot_;  // null: NCCL adds up everything
   std::int64_t one_shot_bytes_ = 0;
   bool aborted_ = false;
+  std::future<void> aborting_;
 };
 
 }  // namespace
