@@ -11,7 +11,7 @@ namespace minisgl {
 /// shapes in the same order; a layer has a null pointer in its place when there is one rank only.
 ///
 /// Operations may be recorded in a graph, which then has to go before its communicator does.
-/// Called by one thread. A rank that does not take part in time is an Error: on a CPU thrown where
+/// Called by one thread, except for abort(). A rank that does not take part in time is an Error: on a CPU thrown where
 /// the stream runs, on a GPU found by whoever waits for the stream.
 class Communicator {
  public:
@@ -37,7 +37,7 @@ class Communicator {
   virtual void all_gather(TensorView x, TensorView parts, Stream& stream) = 0;
 
   /// Ends what waits for a rank that is gone; results are wrong from here on. Nothing on a CPU,
-  /// where waiting ends by itself.
+  /// where waiting ends by itself. Any thread, once.
   virtual void abort() noexcept {}
 
  private:

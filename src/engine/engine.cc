@@ -112,6 +112,9 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
   const std::int64_t heads = m.num_heads / ranks;
   const std::int64_t kv_heads = std::max<std::int64_t>(m.num_kv_heads / ranks, 1);
   memory_bytes_ = find_memory();
+  if (ranks > 1 && !config_.device.is_cpu())
+    watch_ =
+        std::make_unique<RankWatch>(*config_.ranks.tensors, config_.step_timeout, config_.fault);
   KvPoolConfig pool{.num_layers = static_cast<std::int32_t>(m.num_layers),
                     .num_kv_heads = static_cast<std::int32_t>(kv_heads),
                     .head_dim = static_cast<std::int32_t>(m.head_dim),
@@ -176,6 +179,7 @@ Engine::Engine(std::unique_ptr<Model> model, EngineConfig config)
 
 Engine::~Engine() {
   try {
+    const RankWatch::Call call(watch_.get());
     stream_->synchronize();
   } catch (const std::exception& e) {
     log::error("the engine stopped with: {}", e.what());
@@ -192,22 +196,14 @@ std::int64_t Engine::find_memory() const {
   return agree_on_memory(available_memory_bytes(config_.device), config_.device, config_.ranks);
 }
 
-/// As Event::synchronize(). With several ranks a GPU may wait for one that is gone, without end.
+/// As Event::synchronize(), unless a rank fails.
 void Engine::wait_for(Event& event) const {
-  if (config_.ranks.host == nullptr || config_.device.is_cpu()) return event.synchronize();
-  constexpr int kTurnsPerLook = 10'000;  // some milliseconds
-  const auto end = std::chrono::steady_clock::now() + config_.step_timeout;
-  for (std::int64_t turn = 1; !event.reached(); ++turn) {
-    std::this_thread::yield();
-    if (turn % kTurnsPerLook != 0) continue;
-    std::string fault = config_.fault ? config_.fault() : "";
-    if (fault.empty() && std::chrono::steady_clock::now() > end)
-      fault = "a step was not done within " + std::to_string(config_.step_timeout.count() / 1000) +
-              " s (--distributed-timeout): a rank does not answer";
-    if (fault.empty()) continue;
-    config_.ranks.tensors->abort();
-    throw Error(fault);
+  if (watch_ == nullptr) return event.synchronize();
+  {
+    const RankWatch::Call call(watch_.get());
+    while (!event.reached()) std::this_thread::yield();
   }
+  watch_->check();
 }
 
 std::vector<std::int32_t> Engine::plan_graphs() const {
@@ -234,8 +230,8 @@ void Engine::capture_graphs() {
       [this](ForwardContext& context, TensorView logits) { model_->forward(context, logits); });
 }
 
-/// Computes prompts that nobody has asked for, of sizes up to which it takes little time, so that
-/// the first requests do not wait until a GPU's kernels are chosen and loaded.
+/// Computes prompts that nobody has asked for, of sizes up to which it takes little time, and draws
+/// a token, so that the first requests do not wait until a GPU's kernels are chosen and loaded.
 void Engine::warm_up() {
   if (config_.device.is_cpu() || config_.on_logits) return;
   const PageTable table(limits_.max_rows, limits_.max_seq_len, limits_.dummy_loc());
@@ -249,11 +245,13 @@ void Engine::warm_up() {
     }
     batch.num_rows = static_cast<std::int32_t>(batch.rows.size());
     batch.token_ids.assign(static_cast<std::size_t>(tokens), 0);
+    batch.samples = {{.batch_row = 0, .temperature = 1}};
+    batch.slot = 0;
     Slot& slot = *slots_[0];
     stage(batch, slot);
     batch.attention = attention_->prepare_metadata(batch, *stream_);
     forward(batch, slot);
-    stream_->record(*slot.done);
+    draw(batch, slot);
     wait_for(*slot.done);
   }
 }
@@ -305,6 +303,7 @@ std::int64_t Engine::plan_scratch_bytes() {
 }
 
 void Engine::launch(Batch& batch) {
+  const RankWatch::Call call(watch_.get());
   if (graphs_ != nullptr) graphs_->pad_batch(batch);
 #ifndef NDEBUG
   check_padding(batch, limits_.dummy_loc());
@@ -330,11 +329,13 @@ void Engine::launch(Batch& batch) {
   } else {
     draw(batch, slot);
   }
+  if (watch_ != nullptr) watch_->check();
 }
 
 void Engine::sample(Batch& batch) {
   check(batch.slot >= 0 && batch.sampling_waits && !slots_[batch.slot]->sampled,
         "sample() of a step that was not launched, or that was sampled");
+  const RankWatch::Call call(watch_.get());
   draw(batch, *slots_[batch.slot]);
 }
 

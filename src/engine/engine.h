@@ -17,6 +17,7 @@
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
 #include "engine/graph_runner.h"
+#include "engine/rank_watch.h"
 #include "engine/sampler.h"
 #include "engine/step_groups.h"
 #include "kvcache/kv_pool.h"
@@ -49,7 +50,8 @@ struct EngineConfig {
   RankLinks ranks = {};
   /// With several ranks: a step that takes longer is a fault.
   std::chrono::milliseconds step_timeout{60'000};
-  /// Asked while a step is waited for: what it returns, unless empty, is a fault.
+  /// Asked on a thread while a step is launched or waited for: what it returns, unless empty, is a
+  /// fault.
   std::function<std::string()> fault = {};
   /// For tests: called on the stream with each step's logits [samples, vocab] before they are
   /// sampled.
@@ -117,8 +119,9 @@ class Engine final : public Executor {
   std::int64_t memory_bytes_;  // available at start, on every rank
   ExecutorLimits limits_;
   std::vector<std::int32_t> graph_sizes_;
-  std::int32_t max_rows_ = 0;    // of a step, padding included
-  std::int32_t max_tokens_ = 0;  // of a step, padding included
+  std::int32_t max_rows_ = 0;         // of a step, padding included
+  std::int32_t max_tokens_ = 0;       // of a step, padding included
+  std::unique_ptr<RankWatch> watch_;  // null unless several ranks compute on GPUs
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<KvPool> kv_pool_;
   std::unique_ptr<AttentionBackend> attention_;
