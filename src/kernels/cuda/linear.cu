@@ -38,8 +38,6 @@ __device__ void multiply(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std:
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-__host__ __device__ bool is_gated(Into into) { return into == Into::kSilu || into == Into::kGelu; }
-
 /// Loads of a lane that are on their way at a time.
 constexpr int loads_ahead(int tiles, int warps) {
   if (warps == 16) return tiles == 1 ? 6 : 3;

@@ -31,6 +31,10 @@ struct Product {
   float eps = 0;
 };
 
+__host__ __device__ constexpr bool is_gated(Into into) {
+  return into == Into::kSilu || into == Into::kGelu;
+}
+
 /// How a block of small_product() is made: it computes eight rows of w `tiles` times; its warps
 /// share the columns.
 struct SmallShape {

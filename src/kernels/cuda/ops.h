@@ -60,10 +60,9 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
 /// Matrices of kGpuRows with equal cols, one after the other, as one. Waits.
 PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);
 
-/// See kernels/linear.h. x bf16, y bf16 or f32, matrices of kGpuRows. Up to kSmallTokens rows of x
-/// go to a kernel of ours that streams the weights, or to cuBLASLt if that is faster; more to
-/// cuBLASLt. Which is faster is measured once for each shape, outside of a capture: that call
-/// synchronises.
+/// See kernels/linear.h. x bf16, y bf16 or f32, matrices of kGpuRows. Up to 256 rows of x go to a
+/// kernel of ours or to cuBLASLt, whichever is faster; more to cuBLASLt. Which is faster is measured
+/// once for each shape, outside of a capture: that call synchronises.
 void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
             TensorView y, Stream& stream);
 constexpr std::int64_t kSmallTokens = 16;

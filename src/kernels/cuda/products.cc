@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <exception>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,58 +10,20 @@
 #include <tuple>
 #include <vector>
 
-#include "base/log.h"
 #include "base/math.h"
-#include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/flashinfer/hopper_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/lt_products.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/product_timing.h"
 
 namespace minisgl::kernels::gpu {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
-constexpr int kMaxCandidates = 8;           // of cuBLASLt
+// Of 64 ways that cuBLASLt was asked for, none was faster than the best of these.
+constexpr int kMaxCandidates = 6;
 constexpr std::int64_t kTunedTokens = 256;  // above: cuBLASLt's first candidate is good enough
-
-/// A cuBLASLt object with its destructor.
-template <class T>
-class Handle {
- public:
-  using Destroy = cublasStatus_t (*)(T);
-  Handle(T handle, Destroy destroy) : handle_(handle, Deleter{destroy}) {}
-  T get() const { return handle_.get(); }
-
- private:
-  struct Deleter {
-    Destroy destroy;
-    void operator()(T handle) const { destroy(handle); }
-  };
-  std::unique_ptr<std::remove_pointer_t<T>, Deleter> handle_;
-};
-
-using Layout = Handle<cublasLtMatrixLayout_t>;
-
-Layout make_layout(const CublasLt& lt, cudaDataType type, std::int64_t rows, std::int64_t cols,
-                   std::int64_t stride) {
-  cublasLtMatrixLayout_t layout = nullptr;
-  check_cublas(lt.layout_create(&layout, type, static_cast<std::uint64_t>(rows),
-                                static_cast<std::uint64_t>(cols), stride),
-               "describing a matrix");
-  return {layout, lt.layout_destroy};
-}
-
-Handle<cublasLtMatmulDesc_t> make_operation(const CublasLt& lt) {
-  cublasLtMatmulDesc_t desc = nullptr;
-  check_cublas(lt.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
-  Handle<cublasLtMatmulDesc_t> operation(desc, lt.desc_destroy);
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  check_cublas(lt.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)),
-               "describing a product");
-  return operation;
-}
-
-bool is_gated(Into into) { return into == Into::kSilu || into == Into::kGelu; }
 
 std::int64_t normed_bytes(const Product& p) {
   return p.norm == nullptr ? 0
@@ -81,18 +43,23 @@ std::int64_t tokens_like(std::int64_t tokens) {
   return tokens <= power / 4 * 3 ? power / 4 * 3 : power;
 }
 
-/// The product alone, when what lies before and after it has kernels of its own.
-Product bare(const Product& p) {
+/// The product whose x is that of `p` under the norm, in the workspace.
+Product without_norm(const Product& p) {
   Product product = p;
-  auto* workspace = static_cast<std::byte*>(p.workspace);
   if (p.norm != nullptr) {
-    product.x = workspace;
+    product.x = p.workspace;
     product.x_stride = p.cols;
     product.norm = nullptr;
     product.x_rows = nullptr;
   }
+  return product;
+}
+
+/// The product alone, when what lies before and after it has kernels of its own.
+Product bare(const Product& p) {
+  Product product = without_norm(p);
   if (is_gated(p.into)) {
-    product.y = workspace + normed_bytes(p);
+    product.y = static_cast<std::byte*>(p.workspace) + normed_bytes(p);
     product.y_stride = p.rows;
     product.y_type = DType::kBF16;
     product.into = Into::kStore;
@@ -100,53 +67,23 @@ Product bare(const Product& p) {
   return product;
 }
 
-/// cuBLASLt sees columns where we see rows: y^T = w x^T with w transposed.
-struct Shapes {
-  Shapes(const CublasLt& lt, const Product& p)
-      : operation(make_operation(lt)),
-        w(make_layout(lt, CUDA_R_16BF, p.cols, p.rows, p.cols)),
-        x(make_layout(lt, CUDA_R_16BF, p.cols, p.tokens, p.x_stride)),
-        y(make_layout(lt, p.y_type == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF, p.rows, p.tokens,
-                      p.y_stride)) {}
-  Handle<cublasLtMatmulDesc_t> operation;
-  Layout w, x, y;
-};
-
 /// How a shape is computed.
 struct Plan {
-  SmallShape small = {};      // of small_product(), if it has tiles
-  ClusterShape cluster = {};  // of cluster_product(), if it has tiles; else cuBLASLt's `algorithm`
-  bool fused = false;         // ours do what lies before and after as well
-  std::shared_ptr<const Shapes> shapes;
-  std::optional<cublasLtMatmulAlgo_t> algorithm;
-};
-
-class TimingEvent {
- public:
-  TimingEvent() { cuda::check_cuda(cudaEventCreate(&event_), "creating an event"); }
-  ~TimingEvent() { cudaEventDestroy(event_); }
-  TimingEvent(const TimingEvent&) = delete;
-  TimingEvent& operator=(const TimingEvent&) = delete;
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
+  SmallShape small = {};             // of small_product(), if it has tiles
+  ClusterShape cluster = {};         // of cluster_product(), if it has tiles
+  const HopperTile* tile = nullptr;  // of hopper_product(), if there is one
+  std::optional<LtPlan> lt = {};     // else cuBLASLt
+  bool fused = false;                // ours do what lies before and after as well
 };
 
 }  // namespace
 
 struct Products::Impl {
+  /// What a plan depends on; the last one: whether x and y are aligned as cuBLASLt was told.
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                         DType, Into, bool>;
+                         DType, Into, bool, bool>;
 
-  explicit Impl(cuda::CudaStream& on) : stream(on), lt(cublas_lt()) {
-    if (lt == nullptr) return;
-    check_cublas(lt->create(&handle), "starting cuBLASLt");
-    workspace = Buffer(kWorkspaceBytes, {.device = stream.device()});
-  }
-  ~Impl() {
-    if (handle != nullptr) lt->destroy(handle);
-  }
+  explicit Impl(cuda::CudaStream& on) : stream(on), lt(on), timer(on) {}
 
   /// The product alone.
   void multiply(const Plan& plan, const Product& p) const {
@@ -158,14 +95,11 @@ struct Products::Impl {
       cluster_product(p, plan.cluster, stream);
       return;
     }
-    const float one = 1;
-    const float beta = p.into == Into::kAdd ? 1 : 0;
-    check_cublas(lt->matmul(handle, plan.shapes->operation.get(), &one, p.w, plan.shapes->w.get(),
-                            p.x, plan.shapes->x.get(), &beta, p.y, plan.shapes->y.get(), p.y,
-                            plan.shapes->y.get(), &*plan.algorithm, workspace.data(),
-                            workspace.size(), stream.handle()),
-                 "a matrix product");
-    if (p.bias != nullptr) add_bias(p, stream.handle());
+    if (plan.tile != nullptr) {
+      plan.tile->run(p, stream.handle());
+      return;
+    }
+    lt.run(*plan.lt, p);
   }
 
   void run(const Plan& plan, const Product& p) const {
@@ -173,10 +107,10 @@ struct Products::Impl {
       multiply(plan, p);
       return;
     }
-    const Product product = bare(p);
+    const Product product = plan.tile != nullptr ? without_norm(p) : bare(p);
     if (p.norm != nullptr) norm_rows(p, p.workspace, stream.handle());
     multiply(plan, product);
-    if (is_gated(p.into)) activate(p, product.y, stream.handle());
+    if (is_gated(p.into) && plan.tile == nullptr) activate(p, product.y, stream.handle());
   }
 
   /// With our own kernels.
@@ -204,125 +138,31 @@ struct Products::Impl {
   }
 
   std::vector<Plan> candidates(const Product& whole) const {
-    std::vector<Plan> plans;
-    plans = fused_plans(whole);
-    const Product p = bare(whole);
-    if (lt == nullptr) return plans;
-    auto shapes = std::make_shared<const Shapes>(*lt, p);
-    cublasLtMatmulPreference_t made = nullptr;
-    check_cublas(lt->preference_create(&made), "asking for a product");
-    const Handle<cublasLtMatmulPreference_t> preference(made, lt->preference_destroy);
-    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check_cublas(lt->preference_set(made, attribute, &value, sizeof(value)),
-                   "asking for a product");
-    };
-    const std::uint32_t alignment = 16;  // of scratch memory: 64, of a row: check_vectors()
-    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-    const int wanted = whole.tokens <= kTunedTokens ? kMaxCandidates : 1;
-    cublasLtMatmulHeuristicResult_t found[kMaxCandidates] = {};
-    int count = 0;
-    check_cublas(
-        lt->heuristic(handle, shapes->operation.get(), shapes->w.get(), shapes->x.get(),
-                      shapes->y.get(), shapes->y.get(), preference.get(), wanted, found, &count),
-        "looking for a way to compute a product");
-    for (int i = 0; i < count; ++i)
-      if (found[i].state == CUBLAS_STATUS_SUCCESS)
-        plans.emplace_back() = {.small = {},
-                                .cluster = {},
-                                .fused = false,
-                                .shapes = shapes,
-                                .algorithm = found[i].algo};
-    check(!plans.empty(), "cuBLASLt cannot compute a product of ", p.tokens, " tokens with [",
-          p.rows, ", ", p.cols, "]");
+    std::vector<Plan> plans = fused_plans(whole);
+    if (!lt.found()) return plans;
+    const bool tuned = whole.tokens <= kTunedTokens;
+    for (LtPlan& plan : lt.plans(bare(whole), tuned ? kMaxCandidates : 1))
+      plans.emplace_back().lt = std::move(plan);
+    if (tuned && whole.tokens > kClusterTokens)
+      for (const HopperTile* tile : likely_tiles(without_norm(whole), stream))
+        plans.emplace_back().tile = tile;
+    check(!plans.empty(), "cuBLASLt cannot compute a product of ", whole.tokens, " tokens with [",
+          whole.rows, ", ", whole.cols, "]");
     return plans;
   }
 
-  /// The fastest of `plans`. Each is tried as it will run: some products one after the other in a
-  /// graph, so that a kernel may begin while the one before it ends, with weights that lie in no
-  /// cache. Memory of our own stands in for them, and for a y that would be added to.
-  Plan measured(std::vector<Plan> plans, Product p) {
-    if (plans.size() == 1) return std::move(plans.front());
-    const std::int64_t l2 = l2_bytes();
-    const std::int64_t weight_bytes = bytes_of(DType::kBF16, p.rows * p.cols);
-    if (cold.size() == 0)
-      cold = Buffer(static_cast<std::size_t>(2 * l2), {.device = stream.device()});
-    if (p.into == Into::kAdd) {
-      const auto y_bytes = static_cast<std::size_t>(bytes_of(p.y_type, p.tokens * p.y_stride));
-      if (sums.size() < y_bytes) sums = Buffer(y_bytes, {.device = stream.device()});
-      p.y = sums.data();
-    }
-    const std::int64_t places = static_cast<std::int64_t>(cold.size()) / weight_bytes;
-    std::vector<Product> chain;
-    for (std::int64_t bytes = 0; chain.size() < 3 || (bytes < l2 && chain.size() < 16);
-         bytes += weight_bytes) {
-      Product next = p;
-      const auto i = static_cast<std::int64_t>(chain.size());
-      if (places > 1) next.w = cold.data() + i % places * weight_bytes;
-      chain.push_back(next);
-    }
-    float best = 0;
-    std::size_t fastest = plans.size();
-    for (std::size_t i = 0; i < plans.size(); ++i) {
-      const float milliseconds = time_of(plans[i], chain);
-      if (fastest < plans.size() && milliseconds >= best) continue;
-      best = milliseconds;
-      fastest = i;
-    }
+  /// The fastest of `plans`.
+  Plan measured(std::vector<Plan> plans, const Product& p) {
+    const std::size_t fastest = timer.fastest(
+        plans.size(), p, [&](std::size_t i, const Product& product) { run(plans[i], product); });
     return std::move(plans[fastest]);
   }
 
-  /// Milliseconds of the products in a graph.
-  float time_of(const Plan& plan, std::span<const Product> chain) {
-    constexpr int kRuns = 3;
-    // As long as the kernels between the products of a layer are: time to bring weights.
-    constexpr std::int64_t kPauseNanoseconds = 3000;
-    constexpr const char* kWhat = "timing a product";
-    const cudaStream_t on = stream.handle();
-    run(plan, chain.front());  // what is done only once is not recorded
-    cuda::check_cuda(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), kWhat);
-    std::exception_ptr fault;
-    try {
-      for (const Product& product : chain) {
-        pause(kPauseNanoseconds, on);
-        run(plan, product);
-      }
-    } catch (...) {
-      fault = std::current_exception();
-    }
-    cudaGraph_t graph = nullptr;
-    const cudaError_t ended = cudaStreamEndCapture(on, &graph);
-    if (fault != nullptr) std::rethrow_exception(fault);
-    cuda::check_cuda(ended, kWhat);
-    cudaGraphExec_t executable = nullptr;
-    const cudaError_t made = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
-    cuda::check_cuda(made, kWhat);
-    float fewest = 0;
-    for (int i = 0; i <= kRuns; ++i) {
-      cuda::check_cuda(cudaEventRecord(begin.get(), on), kWhat);
-      cuda::check_cuda(cudaGraphLaunch(executable, on), kWhat);
-      cuda::check_cuda(cudaEventRecord(end.get(), on), kWhat);
-      cuda::check_cuda(cudaEventSynchronize(end.get()), kWhat);
-      float milliseconds = 0;
-      cuda::check_cuda(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), kWhat);
-      if (i == 1 || (i > 1 && milliseconds < fewest)) fewest = milliseconds;
-    }
-    cudaGraphExecDestroy(executable);
-    return fewest;
-  }
-
-  std::int64_t l2_bytes() const {
-    int bytes = 0;
-    cuda::check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrL2CacheSize, stream.device().index),
-                     "asking for the size of the cache");
-    return bytes;
-  }
-
   static Key key_of(const Product& p, std::int64_t tokens) {
-    return {p.rows, p.cols, tokens, p.x_stride, p.y_stride, p.y_type, p.into, p.norm != nullptr};
+    const bool aligned =
+        (reinterpret_cast<std::uintptr_t>(p.x) | reinterpret_cast<std::uintptr_t>(p.y)) % 16 == 0;
+    return {p.rows, p.cols, tokens, p.x_stride, p.y_stride, p.y_type, p.into, p.norm != nullptr,
+            aligned};
   }
 
   /// What was found for one number of tokens serves those near it too, so that a server whose steps
@@ -345,25 +185,14 @@ struct Products::Impl {
 
   /// `plan` for the shapes of `p`, if it can compute them.
   std::optional<Plan> adapted(Plan plan, const Product& p) const {
-    if (!plan.algorithm) return plan;
-    plan.shapes = std::make_shared<const Shapes>(*lt, bare(p));
-    cublasLtMatmulHeuristicResult_t result{};
-    const Shapes& shapes = *plan.shapes;
-    if (lt->check_algorithm(handle, shapes.operation.get(), shapes.w.get(), shapes.x.get(),
-                            shapes.y.get(), shapes.y.get(), &*plan.algorithm,
-                            &result) != CUBLAS_STATUS_SUCCESS ||
-        result.workspaceSize > workspace.size())
-      return std::nullopt;
-    return plan;
+    if (!plan.lt) return plan;
+    plan.lt = lt.adapted(*plan.lt, bare(p));
+    return plan.lt ? std::optional(std::move(plan)) : std::nullopt;
   }
 
   cuda::CudaStream& stream;
-  const CublasLt* lt;
-  cublasLtHandle_t handle = nullptr;
-  Buffer workspace;
-  Buffer cold;  // twice what the cache holds; made when something is measured
-  Buffer sums;
-  TimingEvent begin, end;
+  LtProducts lt;
+  ProductTimer timer;
   std::map<Key, Plan> plans;           // by the exact number of tokens
   std::map<Key, Plan> measured_plans;  // by tokens_like()
 };
@@ -373,7 +202,7 @@ Products::~Products() = default;
 
 void Products::run(const Product& product) {
   const bool deterministic = impl_->stream.deterministic();
-  if (!deterministic && impl_->lt != nullptr) {
+  if (!deterministic && impl_->lt.found()) {
     impl_->run(impl_->plan_for(product), product);
     return;
   }
