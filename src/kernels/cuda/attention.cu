@@ -119,6 +119,20 @@ bool is_fast(const PagedAttentionArgs& args) {
 
 }  // namespace
 
+namespace {
+
+/// AttentionArgs::page_inverse, by which keys of up to `pages` pages are divided rightly.
+std::uint32_t page_inverse(std::int64_t page_size, std::int64_t pages) {
+  if (page_size == 1) return 0;
+  constexpr std::int64_t kWhole = std::int64_t{1} << 32;
+  const std::int64_t inverse = ceil_div(kWhole, page_size);
+  check(page_size * pages * (inverse * page_size - kWhole) < kWhole, "attention to ", pages,
+        " pages of ", page_size, " tokens: take a page size that is a power of two");
+  return static_cast<std::uint32_t>(inverse);
+}
+
+}  // namespace
+
 AttentionArgs attention_args(const PagedAttentionArgs& args) {
   check_attention_types(args.q.dtype, args.kv.dtype);
   check_tensor(args.q, {-1, -1, args.kv.head_dim}, args.q.dtype, "q");
@@ -148,15 +162,16 @@ AttentionArgs attention_args(const PagedAttentionArgs& args) {
           .q_head_stride = args.q.stride(1),
           .out_stride = args.out.stride(0),
           .out_head_stride = args.out.stride(1),
-          .slot_stride = args.kv.slot_stride,
-          .kv_head_stride = args.kv.head_stride,
           .page_table_stride = args.page_table.stride(0),
+          .slot_stride = static_cast<int>(args.kv.slot_stride),
+          .kv_head_stride = static_cast<int>(args.kv.head_stride),
           .num_seqs = static_cast<int>(seqs),
           .kv_heads = args.kv.num_heads,
           .group = static_cast<int>(args.q.dim(1) / args.kv.num_heads),
           .head_dim = args.kv.head_dim,
           .page_size = args.kv.page_size,
           .window = args.window_tokens,
+          .page_inverse = page_inverse(args.kv.page_size, args.page_table.dim(1)),
           .scale = args.scale,
           .softcap = args.softcap};
 }

@@ -15,19 +15,22 @@ struct AttentionArgs {
   const void *q, *k, *v;
   void* out;
   const int *cu_seqlens_q, *cache_seqlens, *page_table;
-  std::int64_t q_stride, q_head_stride, out_stride, out_head_stride, slot_stride, kv_head_stride;
+  std::int64_t q_stride, q_head_stride, out_stride, out_head_stride;
   std::int64_t page_table_stride;
+  int slot_stride, kv_head_stride;
   int num_seqs, kv_heads, group, head_dim, page_size, window;
+  std::uint32_t page_inverse;  ///< 2^32 / page_size, rounded up
   float scale, softcap;
 
-  __device__ std::int64_t slot_of(int seq, int key) const {
+  __device__ int slot_of(int seq, int key) const {
     const int* pages = page_table + seq * page_table_stride;
     if (page_size == 1) return pages[key];
-    return std::int64_t{pages[key / page_size]} * page_size + key % page_size;
+    const auto page = static_cast<int>(__umulhi(static_cast<unsigned>(key), page_inverse));
+    return pages[page] * page_size + key - page * page_size;
   }
   __device__ float capped(float product) const {
     const float score = product * scale;
-    return softcap == 0 ? score : softcap * tanhf(score / softcap);
+    return softcap == 0 ? score : softcap * tanhf(__fdividef(score, softcap));
   }
 };
 

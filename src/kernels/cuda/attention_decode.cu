@@ -1,5 +1,5 @@
-// Attention of sequences with one query each. Rows are the query heads of one KV head; each of a
-// block's four warps has 16 of a tile's 64 keys.
+// Attention of sequences with one query each. A block has the query heads of one KV head; each of
+// its four warps has 16 of a tile's 64 keys.
 //
 // The tiles of all sequences, one after the other, are one line, of which every block of a KV head
 // takes an equal piece, whatever the lengths: keys flow in without a pause from the first sequence
@@ -10,9 +10,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/math.h"
 #include "kernels/cuda/attention_args.cuh"
+#include "kernels/cuda/attention_columns.cuh"
 #include "kernels/cuda/attention_rope.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/launch.h"
@@ -69,6 +71,7 @@ __device__ Piece piece_of_line(const AttentionArgs& args, int whole) {
   const int first_seq = min(args.num_seqs, thread * each);
   const int end_seq = min(args.num_seqs, first_seq + each);
   int sum = 0;
+#pragma unroll 1
   for (int seq = first_seq; seq < end_seq; ++seq) sum = span_of(args, seq, sum).end;
   int until = sum;  // of this warp's threads so far
 #pragma unroll
@@ -89,6 +92,7 @@ __device__ Piece piece_of_line(const AttentionArgs& args, int whole) {
   piece.begin = min(total, static_cast<int>(blockIdx.x) * piece.share);
   piece.end = min(total, piece.begin + piece.share);
   if (piece.begin >= at && piece.begin < at + sum) {
+#pragma unroll 1
     for (int seq = first_seq; seq < end_seq; ++seq) {
       const Span span = span_of(args, seq, at);
       at = span.end;
@@ -117,21 +121,29 @@ struct Exchange {
   }
 };
 
-/// A weighted sum that grows part by part: four columns of one row.
+/// A weighted sum that grows by parts: four columns of one row.
 struct Merged {
   float max = -INFINITY, sum = 0;
   float4 values = {0, 0, 0, 0};
 
-  __device__ void add(float other_max, float other_sum, const float4& other) {
-    const float top = fmaxf(max, other_max);
+  template <int kParts>
+  __device__ void add(const Merged (&parts)[kParts]) {
+    float top = max;
+#pragma unroll
+    for (const Merged& part : parts) top = fmaxf(top, part.max);
     const float base = top == -INFINITY ? 0.0F : top;
     const float mine = exp2_fast(max - base);
-    const float theirs = exp2_fast(other_max - base);
-    sum = sum * mine + other_sum * theirs;
-    values.x = values.x * mine + other.x * theirs;
-    values.y = values.y * mine + other.y * theirs;
-    values.z = values.z * mine + other.z * theirs;
-    values.w = values.w * mine + other.w * theirs;
+    sum *= mine;
+    values = {values.x * mine, values.y * mine, values.z * mine, values.w * mine};
+#pragma unroll
+    for (const Merged& part : parts) {
+      const float theirs = exp2_fast(part.max - base);
+      sum += part.sum * theirs;
+      values.x += part.values.x * theirs;
+      values.y += part.values.y * theirs;
+      values.z += part.values.z * theirs;
+      values.w += part.values.w * theirs;
+    }
     max = top;
   }
 };
@@ -141,7 +153,7 @@ __device__ void store(const AttentionArgs& args, int seq, int row, int column,
                       const Merged& merged) {
   auto* out = static_cast<T*>(args.out) + seq * args.out_stride +
               (blockIdx.y * args.group + row) * args.out_head_stride + column;
-  const float inverse = 1.0F / merged.sum;
+  const float inverse = __fdividef(1.0F, merged.sum);
   *reinterpret_cast<uint2*>(out) =
       make_uint2(packed<T>(merged.values.x * inverse, merged.values.y * inverse),
                  packed<T>(merged.values.z * inverse, merged.values.w * inverse));
@@ -162,20 +174,17 @@ __device__ void merge_parts(const AttentionArgs& args, const Exchange<kDim>& exc
     const int column = i * 4 % kDim;
     Merged merged;
     for (int block = first + slice; block <= last; block += kAtOnce * slices) {
-      float maxima[kAtOnce], sums[kAtOnce];
-      float4 values[kAtOnce];
+      Merged parts[kAtOnce];
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         const int from = block + j * slices;
-        const Partial<kDim>* part = exchange.part(min(from, last), from > first) + row;
-        const bool there = from <= last;
-        maxima[j] = there ? __ldcg(&part->max) : -INFINITY;
-        sums[j] = there ? __ldcg(&part->sum) : 0;
-        values[j] = there ? __ldcg(reinterpret_cast<const float4*>(part->values + column))
-                          : make_float4(0, 0, 0, 0);
+        if (from > last) continue;
+        const Partial<kDim>* part = exchange.part(from, from > first) + row;
+        const float2 weight = __ldcg(reinterpret_cast<const float2*>(&part->max));
+        parts[j] = {weight.x, weight.y,
+                    __ldcg(reinterpret_cast<const float4*>(part->values + column))};
       }
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) merged.add(maxima[j], sums[j], values[j]);
+      merged.add(parts);
     }
     if (slices == 1) {
       store<T>(args, seq, row, column, merged);
@@ -187,9 +196,10 @@ __device__ void merge_parts(const AttentionArgs& args, const Exchange<kDim>& exc
   __syncthreads();
   if (static_cast<int>(threadIdx.x) >= columns) return;
   Merged merged = scratch[threadIdx.x];
+#pragma unroll 1
   for (int s = 1; s < slices; ++s) {
-    const Merged& other = scratch[static_cast<int>(threadIdx.x) + s * columns];
-    merged.add(other.max, other.sum, other.values);
+    const Merged other[1] = {scratch[static_cast<int>(threadIdx.x) + s * columns]};
+    merged.add(other);
   }
   store<T>(args, seq, static_cast<int>(threadIdx.x) * 4 / kDim,
            static_cast<int>(threadIdx.x) * 4 % kDim, merged);
@@ -213,14 +223,18 @@ __device__ void finish_sequence(const AttentionArgs& args, const Exchange<kDim>&
   const int seq = span.seq;
   const bool whole = span.begin >= piece.begin && span.end <= piece.end;
   Partial<kDim>* const mine = exchange.part(static_cast<int>(blockIdx.x), span.begin < piece.begin);
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < args.group * kDim / 4; i += kThreads) {
     const int row = i * 4 / kDim;
     const int column = i * 4 % kDim;
-    Merged merged;
+    Merged of_warps[kWarps];
+#pragma unroll
     for (int w = 0; w < kWarps; ++w)
-      merged.add(
+      of_warps[w] = {
           parts.maxima[w][row], parts.sums[w][row],
-          *reinterpret_cast<const float4*>(parts.values + (w * args.group + row) * kDim + column));
+          *reinterpret_cast<const float4*>(parts.values + (w * args.group + row) * kDim + column)};
+    Merged merged;
+    merged.add(of_warps);
     if (whole) {
       store<T>(args, seq, row, column, merged);
       continue;
@@ -265,11 +279,12 @@ constexpr int decode_shared_bytes(int group) {
 }
 
 /// Grid: (at least as many blocks as have a piece of the line, KV heads). `early`: keys other than
-/// the last were there before the kernels that run now began.
-template <int kDim, bool kRope, class T, class KV>
-__global__ void __launch_bounds__(kThreads, 3)
+/// the last were there before the kernels that run now began. `kFew`: WarpColumns suffice.
+template <int kDim, bool kRope, bool kFew, class T, class KV>
+__global__ void __launch_bounds__(kThreads, kFew || !kRope ? 3 : 2)  // as registers allow
     decode_kernel(const __grid_constant__ AttentionArgs args, Exchange<kDim> exchange, int whole,
                   bool early, const __grid_constant__ RopeInputs rope) {
+  using Rows = std::conditional_t<kFew, WarpColumns<kDim, T>, WarpRows<kDim, 16, T>>;
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float maxima[kWarps][16], sums[kWarps][16];
   // Behind the warps' parts.
@@ -294,14 +309,24 @@ __global__ void __launch_bounds__(kThreads, 3)
   RopeInputs::Place place{};
   if constexpr (kRope) place = rope.place_of(piece.first.seq);
   Span coming = piece.first;  // of the tile that is loaded next
-  const int known = early && !kRope ? coming.end_key - 1 : INT_MAX;
-  loader.load(source(coming), coming.tile_at(piece.begin), 0, {0, known});
-  if (early) {
-    await_inputs();
-    if (!kRope && (coming.tile_at(piece.begin) + 1) * kTile > known)
-      loader.load(source(coming), coming.tile_at(piece.begin), 0, {known, INT_MAX});
+  const auto load_place = [&](int next) {
+    if (next >= piece.end) return;
+    if (next == coming.end) coming = span_of(args, coming.seq + 1, coming.end);
+    loader.load(source(coming), coming.tile_at(next), next - piece.begin);
+    Loader::commit();
+  };
+  bool waits = early;  // a tile with a last key is not there yet, unless that is left out
+#pragma unroll 1
+  for (int next = piece.begin; next < piece.begin + kStages; ++next) {
+    if (!kRope && waits && next >= coming.end - 1) {
+      await_inputs();
+      waits = false;
+    }
+    load_place(next);
   }
-  Loader::commit();
+  Rotation<kDim> rotation;
+  if constexpr (kRope) rotation.load(rope, place.position, lane);
+  if (waits) await_inputs();
 
   Span span = piece.first;
   int at = piece.begin;
@@ -309,7 +334,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     const int end = min(span.end, piece.end);
     const bool has_last = kRope && end == span.end;
     if constexpr (kRope) {
-      prepare_rows<kDim>(args, rope, place, span.seq, has_last, new_rows);
+      prepare_rows<kDim>(args, rope, rotation, place.slot, span.seq, has_last, new_rows);
       __syncthreads();
     }
     const auto* q = static_cast<const T*>(args.q) + span.seq * args.q_stride;
@@ -318,14 +343,11 @@ __global__ void __launch_bounds__(kThreads, 3)
       return kRope ? reinterpret_cast<const T*>(new_rows.queries[row])
                    : q + (kv_head * args.group + row) * args.q_head_stride;
     };
-    WarpRows<kDim, 16, T> rows;
-    rows.load_queries(row_of(lane / 4), row_of(lane / 4 + 8), lane);
+    Rows rows;
+    rows.load_queries(row_of, lane);
     const Visible visible{span.first_key, span.end_key};
     for (; at < end; ++at) {
       if (at + 1 < piece.end) {
-        if (at + 1 == coming.end) coming = span_of(args, coming.seq + 1, coming.end);
-        loader.load(source(coming), coming.tile_at(at + 1), at + 1 - piece.begin);
-        Loader::commit();
         Loader::template await<1>();
       } else {
         Loader::template await<0>();
@@ -341,15 +363,19 @@ __global__ void __launch_bounds__(kThreads, 3)
           tile.v[swizzled<kDim>(last, i - kUnits)] = new_rows.value[i - kUnits];
         __syncthreads();
       }
-      rows.add(tile, 16 * warp, span.tile_at(at) * kTile + 16 * warp, visible, visible, args, lane);
+      rows.add(tile, 16 * warp, span.tile_at(at) * kTile + 16 * warp, visible, args, lane);
       __syncthreads();
+      load_place(at + 2);
     }
+    const bool goes_on = at < piece.end;
+    if constexpr (kRope)
+      if (goes_on) place = rope.place_of(span.seq + 1);
     rows.write(parts.values + warp * args.group * kDim, maxima[warp], sums[warp], args.group, lane);
     __syncthreads();
     finish_sequence<kDim, T>(args, exchange, piece, span, parts);
-    if (at < piece.end) {
+    if (goes_on) {
+      if constexpr (kRope) rotation.load(rope, place.position, lane);
       span = span_of(args, span.seq + 1, span.end);
-      if constexpr (kRope) place = rope.place_of(span.seq);
       __syncthreads();  // the parts have been read
     }
   }
@@ -364,13 +390,13 @@ class DecodeState {
   int* tickets() const { return reinterpret_cast<int*>(tickets_.data()); }
 
   /// Blocks of this kernel that run at once.
-  template <int kDim, bool kRope, class T, class KV>
+  template <int kDim, bool kRope, bool kFew, class T, class KV>
   int blocks(int group, const cuda::CudaStream& stream) {
     constexpr int kKind = (kDim == 64 ? 0 : 1) + (std::is_same_v<T, Bf16> ? 0 : 2) +
                           (std::is_same_v<T, KV> ? 0 : 4) + (kRope ? 8 : 0);
     int& known = blocks_[kKind][group];
     if (known == 0) {
-      const auto kernel = decode_kernel<kDim, kRope, T, KV>;
+      const auto kernel = decode_kernel<kDim, kRope, kFew, T, KV>;
       const int shared = decode_shared_bytes<kDim, kRope, T, KV>(group);
       cuda::check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             decode_shared_bytes<kDim, kRope, T, KV>(16)),
@@ -389,24 +415,35 @@ class DecodeState {
   int blocks_[16][17] = {};
 };
 
-template <int kDim, bool kRope, class T, class KV>
-void run(const AttentionArgs& job, const RopeInputs& rope, std::int64_t max_keys,
-         TensorView workspace, cuda::CudaStream& stream) {
+template <int kDim, bool kRope, bool kFew, class T, class KV>
+void run_kernel(const AttentionArgs& job, const RopeInputs& rope, std::int64_t max_keys,
+                TensorView workspace, cuda::CudaStream& stream) {
   const std::int64_t pairs = std::int64_t{job.num_seqs} * job.kv_heads;
   check(pairs <= DecodeState::kCount, "attention to ", job.num_seqs,
         " sequences is too much at once");
   auto& state = stream.state<DecodeState>();
-  const int whole = std::max(1, state.blocks<kDim, kRope, T, KV>(job.group, stream) / job.kv_heads);
+  const int whole =
+      std::max(1, state.blocks<kDim, kRope, kFew, T, KV>(job.group, stream) / job.kv_heads);
   // How the line is cut does not depend on the number of blocks that are launched, so a graph,
   // whose max_keys is the largest there may be, gives the bits of an eager step.
   const std::int64_t tiles = job.num_seqs * (ceil_div<std::int64_t>(max_keys, kTile) + 1);
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(whole, tiles));
   const Exchange<kDim> exchange{reinterpret_cast<Partial<kDim>*>(workspace.data), state.tickets(),
                                 job.group};
-  launch("paged_attention (decode)", decode_kernel<kDim, kRope, T, KV>,
+  launch("paged_attention (decode)", decode_kernel<kDim, kRope, kFew, T, KV>,
          {dim3(blocks, static_cast<unsigned>(job.kv_heads)), kThreads,
           static_cast<std::size_t>(decode_shared_bytes<kDim, kRope, T, KV>(job.group))},
          stream.handle(), job, exchange, whole, stream.capturing(), rope);
+}
+
+template <int kDim, bool kRope, class T, class KV>
+void run(const AttentionArgs& job, const RopeInputs& rope, std::int64_t max_keys,
+         TensorView workspace, cuda::CudaStream& stream) {
+  if (job.group <= WarpColumns<kDim, T>::kQueries) {
+    run_kernel<kDim, kRope, true, T, KV>(job, rope, max_keys, workspace, stream);
+  } else {
+    run_kernel<kDim, kRope, false, T, KV>(job, rope, max_keys, workspace, stream);
+  }
 }
 
 }  // namespace

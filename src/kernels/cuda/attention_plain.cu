@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(32 * kWarps) plain_kernel(AttentionArgs args) 
   float sum = 0;
   for (int key = begin + warp; key < end; key += kWarps) {
     const std::int64_t at =
-        args.slot_of(seq, key) * args.slot_stride + kv_head * args.kv_head_stride;
+        std::int64_t{args.slot_of(seq, key)} * args.slot_stride + kv_head * args.kv_head_stride;
     const KV* k = static_cast<const KV*>(args.k) + at;
     const KV* v = static_cast<const KV*>(args.v) + at;
     float score = 0;

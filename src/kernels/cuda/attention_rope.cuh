@@ -34,10 +34,42 @@ struct NewRows {
   uint4 key[kDim / 8], value[kDim / 8];
 };
 
+/// What turns a position's heads, as far as this lane needs it: numbers lane + 32 i and kDim / 2
+/// further. Of no kernel before, so that it may be on its way while those still run.
+template <int kDim>
+struct Rotation {
+  static constexpr int kHalf = kDim / 2;
+  static constexpr int kPairs = kHalf / 32;
+  struct Norm {
+    float low[kPairs], high[kPairs];
+
+    __device__ void load(const float* weight, int lane) {
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        low[i] = weight == nullptr ? 1.0F : weight[lane + 32 * i];
+        high[i] = weight == nullptr ? 1.0F : weight[lane + 32 * i + kHalf];
+      }
+    }
+  };
+  float cos[kPairs], sin[kPairs];
+  Norm q, k;
+
+  __device__ void load(const RopeInputs& rope, int position, int lane) {
+    const float* table = rope.table + position * rope.table_stride;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      cos[i] = table[lane + 32 * i];
+      sin[i] = table[lane + 32 * i + kHalf];
+    }
+    q.load(rope.q_norm, lane);
+    k.load(rope.k_norm, lane);
+  }
+};
+
 /// As kernels/cuda/rope.cu computes it: to = rope(norm(from)). One warp.
 template <int kDim>
-__device__ void rotate_head(const Bf16* from, const float* norm, float eps, const float* cos_sin,
-                            Bf16* to, int lane) {
+__device__ void rotate_head(const Bf16* from, const Rotation<kDim>& rotation, bool is_key,
+                            bool normed, float eps, Bf16* to, int lane) {
   constexpr int kHalf = kDim / 2;
   constexpr int kPairs = kHalf / 32;
   float low[kPairs], high[kPairs];
@@ -49,21 +81,19 @@ __device__ void rotate_head(const Bf16* from, const float* norm, float eps, cons
     high[i] = to_float(from[d + kHalf]);
     squares += low[i] * low[i] + high[i] * high[i];
   }
-  if (norm != nullptr) {
+  if (normed) {
     const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(kDim) + eps);
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      low[i] *= scale * norm[lane + 32 * i];
-      high[i] *= scale * norm[lane + 32 * i + kHalf];
+      low[i] *= scale * (is_key ? rotation.k.low[i] : rotation.q.low[i]);
+      high[i] *= scale * (is_key ? rotation.k.high[i] : rotation.q.high[i]);
     }
   }
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     const int d = lane + 32 * i;
-    const float cos = cos_sin[d];
-    const float sin = cos_sin[kHalf + d];
-    to[d] = __float2bfloat16_rn(low[i] * cos - high[i] * sin);
-    to[d + kHalf] = __float2bfloat16_rn(high[i] * cos + low[i] * sin);
+    to[d] = __float2bfloat16_rn(low[i] * rotation.cos[i] - high[i] * rotation.sin[i]);
+    to[d + kHalf] = __float2bfloat16_rn(high[i] * rotation.cos[i] + low[i] * rotation.sin[i]);
   }
 }
 
@@ -71,30 +101,32 @@ __device__ void rotate_head(const Bf16* from, const float* norm, float eps, cons
 /// has the sequence's last key, which it then also leaves in the pool.
 template <int kDim>
 __device__ void prepare_rows(const AttentionArgs& args, const RopeInputs& rope,
-                             const RopeInputs::Place& place, int seq, bool has_last,
+                             const Rotation<kDim>& rotation, int slot, int seq, bool has_last,
                              NewRows<kDim>& rows) {
   const auto kv_head = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float* cos_sin = rope.table + place.position * rope.table_stride;
   const std::int64_t row = seq * args.q_stride;
-  for (int i = warp; i < args.group; i += kWarps)
-    rotate_head<kDim>(
-        static_cast<const Bf16*>(args.q) + row + (kv_head * args.group + i) * args.q_head_stride,
-        rope.q_norm, rope.eps, cos_sin, reinterpret_cast<Bf16*>(rows.queries[i]), lane);
-  if (!has_last) return;
-  const std::int64_t slot = place.slot * args.slot_stride + kv_head * args.kv_head_stride;
-  const int unit = lane;
-  if (warp == kWarps - 1 && unit < kDim / 8) {
-    rows.value[unit] =
-        reinterpret_cast<const uint4*>(rope.values + row + std::int64_t{kv_head} * kDim)[unit];
-    reinterpret_cast<uint4*>(rope.pool_values + slot)[unit] = rows.value[unit];
-  }
-  if (warp == kWarps - 2) {
-    rotate_head<kDim>(rope.keys + row + std::int64_t{kv_head} * kDim, rope.k_norm, rope.eps,
-                      cos_sin, reinterpret_cast<Bf16*>(rows.key), lane);
+  const std::int64_t at =
+      std::int64_t{slot} * args.slot_stride + std::int64_t{kv_head} * args.kv_head_stride;
+  // The key comes behind the queries, so that there is one copy of the code.
+#pragma unroll 1
+  for (int i = warp; i < args.group + (has_last ? 1 : 0); i += kWarps) {
+    const bool is_key = i == args.group;
+    const Bf16* from = is_key ? rope.keys + row + kv_head * kDim
+                              : static_cast<const Bf16*>(args.q) + row +
+                                    (kv_head * args.group + i) * args.q_head_stride;
+    uint4* const to = is_key ? rows.key : rows.queries[i];
+    rotate_head<kDim>(from, rotation, is_key, (is_key ? rope.k_norm : rope.q_norm) != nullptr,
+                      rope.eps, reinterpret_cast<Bf16*>(to), lane);
+    if (!is_key) continue;
     __syncwarp();
-    if (unit < kDim / 8) reinterpret_cast<uint4*>(rope.pool_keys + slot)[unit] = rows.key[unit];
+    if (lane < kDim / 8) reinterpret_cast<uint4*>(rope.pool_keys + at)[lane] = rows.key[lane];
+  }
+  if (has_last && warp == kWarps - 1 && lane < kDim / 8) {
+    rows.value[lane] =
+        reinterpret_cast<const uint4*>(rope.values + row + std::int64_t{kv_head} * kDim)[lane];
+    reinterpret_cast<uint4*>(rope.pool_values + at)[lane] = rows.value[lane];
   }
 }
 

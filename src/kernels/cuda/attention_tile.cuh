@@ -93,12 +93,6 @@ struct KeySource {
   int end_key;  ///< keys from here on are zeros
 };
 
-/// The keys [from, to) that a load is about; those of a tile are all in between.
-struct KeyRange {
-  int from = 0;
-  int to = INT_MAX;
-};
-
 /// Starts copies of tiles to shared memory, which has kStages places for them, and a place for one
 /// that was fp8. All threads call its functions alike.
 template <int kDim, class T, class KV>
@@ -147,36 +141,35 @@ class TileLoader {
     }
   }
 
-  /// Those keys of the tile that are in `range`, to place i. Whole rows at a time: a row's units
-  /// lie in consecutive threads.
-  __device__ void load(const KeySource& source, int tile, int i, KeyRange range = {}) const {
-    constexpr int kRowsAtOnce = kThreads / kRowUnits;
-    constexpr int kSteps = kTile / kRowsAtOnce;
+  /// The tile, to place i. Whole rows at a time: a row's units lie in consecutive threads. A warp
+  /// copies sixteen rows, of which each lane looks one up. Written for few instructions: where
+  /// blocks load a tile or two, fetching code takes as long as anything.
+  __device__ void load(const KeySource& source, int tile, int i) const {
+    constexpr int kRowsOfWarp = 32 / kRowUnits;  // at once
+    constexpr int kSteps = kTile / kWarps / kRowsOfWarp;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const auto row_of = [warp](int step, int in_step) {
+      return (step * kWarps + warp) * kRowsOfWarp + in_step;
+    };
+    const int looked_up = row_of(lane % 16 / kRowsOfWarp, lane % kRowsOfWarp) + tile * kTile;
+    const int slot = args_.slot_of(source.seq, max(0, min(looked_up, source.end_key - 1)));
+    const int unit = lane % kRowUnits;
+    const int end_row = source.end_key - tile * kTile;
     const TileMemory<kDim> to = place(i);
-    const int unit = static_cast<int>(threadIdx.x) % kRowUnits;
-    const auto* k = static_cast<const KV*>(args_.k) + source.kv_head * args_.kv_head_stride;
-    const auto* v = static_cast<const KV*>(args_.v) + source.kv_head * args_.kv_head_stride;
-    std::int64_t slots[kSteps];
-    // Often all keys of a tile are in one page.
-    const bool one_page = args_.page_size % kTile == 0;
-    const std::int64_t first = one_page ? args_.slot_of(source.seq, tile * kTile) : 0;
+    const auto* k = static_cast<const KV*>(args_.k) + source.kv_head * args_.kv_head_stride +
+                    kUnitNumbers * unit;
+    const auto* v = static_cast<const KV*>(args_.v) + source.kv_head * args_.kv_head_stride +
+                    kUnitNumbers * unit;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int row = step * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
-      const int key = tile * kTile + row;
-      const bool there = key < source.end_key && key >= range.from && key < range.to;
-      slots[step] = !there ? -1 : one_page ? first + row : args_.slot_of(source.seq, key);
-    }
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int row = step * kRowsAtOnce + static_cast<int>(threadIdx.x) / kRowUnits;
-      const int key = tile * kTile + row;
-      if (key < range.from || key >= range.to) continue;
+      const int row = row_of(step, lane / kRowUnits);
       const std::int64_t at =
-          slots[step] < 0 ? 0 : slots[step] * args_.slot_stride + kUnitNumbers * unit;
+          std::int64_t{__shfl_sync(~0U, slot, step * kRowsOfWarp + lane / kRowUnits)} *
+          args_.slot_stride;
       const int to_unit = kIsSame ? swizzled<kDim>(row, unit) : row * kRowUnits + unit;
-      copy_async(to.k + to_unit, k + at, slots[step] >= 0);
-      copy_async(to.v + to_unit, v + at, slots[step] >= 0);
+      copy_async(to.k + to_unit, k + at, row < end_row);
+      copy_async(to.v + to_unit, v + at, row < end_row);
     }
   }
 
@@ -229,6 +222,17 @@ class WarpRows {
       q_[i][2] = word(low, 16 * i + 2 * t + 8);
       q_[i][3] = word(high, 16 * i + 2 * t + 8);
     }
+  }
+
+  /// `row_of(i)` is row i.
+  template <class RowOf>
+  __device__ void load_queries(const RowOf& row_of, int lane) {
+    load_queries(row_of(lane / 4), row_of(lane / 4 + 8), lane);
+  }
+
+  __device__ void add(const TileMemory<kDim>& tile, int first_row, int key, Visible all,
+                      const AttentionArgs& args, int lane) {
+    add(tile, first_row, key, all, all, args, lane);
   }
 
   /// Adds the keys that lie in rows first_row .. first_row + kKeys of the tile, whose first is key
@@ -326,7 +330,7 @@ class WarpRows {
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) scores[n][j] = args.capped(scores[n][j]) / args.scale;
+      for (int j = 0; j < 4; ++j) scores[n][j] = __fdividef(args.capped(scores[n][j]), args.scale);
   }
 
   /// -inf for keys that are not seen.
