@@ -169,14 +169,14 @@ __global__ void __launch_bounds__(kThreads, 2) cluster_kernel(const __grid_const
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < kAhead; ++i) load(i);
   await_inputs();
   stage_columns<kTokens, kNorm>(p, begin, count, staged, pitch, squares);
 
   float acc[kTokenTiles][4] = {};
   const Bf16* x = staged + first_column + g * pitch;
-#pragma unroll 2
+#pragma unroll 1
   for (int i = 0; i < loads; ++i) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
     const uint4 low = ring[(i % kAhead * 2) * kThreads];
@@ -212,9 +212,10 @@ __global__ void __launch_bounds__(kThreads, 2) cluster_kernel(const __grid_const
   constexpr int kAtOnce = Sums::kSlices == 4 ? 2 : 4;  // blocks whose sums are on their way
   const int each = (kTokens + blocks - 1) / blocks;
   const int quads = width / 4;
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < each * quads; i += kThreads) {
-    const int m = part * each + i / quads;
-    const int n = i % quads * 4;
+    const int m = part * each + (gated ? i / (kRows / 8) : i / (kRows / 4));
+    const int n = (gated ? i % (kRows / 8) : i % (kRows / 4)) * 4;
     const int row = first_row + n;
     if (m >= tokens || m >= kTokens || row >= end_row) continue;
     const std::int64_t at = m * p.y_stride + row;

@@ -5,6 +5,9 @@
 // as long as x and w agree: lane (g, t) takes eight consecutive ones at 8 t of every 32, so that
 // each operand is one 16-byte load.
 //
+// Loops are unrolled little: the kernels of a layer follow each other, and what does not stay in
+// the multiprocessors' instruction caches is fetched anew for every layer.
+//
 // A kernel takes some 3 us however little it does, so what lies between two products of a few
 // tokens is done by the products: the norm before (its weight is multiplied into x, its scale into
 // the sums), the addition to the residual stream or the gated activation after. And weights are on
@@ -182,7 +185,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   point_at_rows();
-#pragma unroll
+#pragma unroll 1
   for (int slot = 0; slot < kAhead; ++slot) load_next(slot);
   await_inputs();
   stage_x<kWarps, kTokens, kNorm>(p, staged, pitch, squares);
@@ -217,7 +220,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
       }
     }
     float acc[kTiles][4] = {};
-#pragma unroll 4
+#pragma unroll 2
     for (int i = 0; i < loads; ++i) {
       asm volatile("cp.async.wait_group %0;" ::"n"(kAhead - 1) : "memory");
       uint4 a{0, 0, 0, 0};
@@ -254,8 +257,8 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j) {
       const int i = static_cast<int>(threadIdx.x) + j * 32 * kWarps;
-      const int n = i % width;
-      const int m = i / width;
+      const int n = gated ? i % (kRows / 2) : i % kRows;
+      const int m = gated ? i / (kRows / 2) : i / kRows;
       const int row = first_row + n;
       if (m >= tokens || row >= end_row) continue;
       const float scale = scale_of(m);
