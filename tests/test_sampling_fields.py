@@ -95,6 +95,7 @@ def test_log_probabilities_of_a_completion(server):
         assert token in top
 
 
+@pytest.mark.batch_independent
 def test_an_echo_repeats_the_prompt_with_its_log_probabilities(server):
     asked = {"max_tokens": 2, "temperature": 0, "echo": True}
     assert text_of(complete(server.port, COUNT, **asked)).startswith(COUNT)

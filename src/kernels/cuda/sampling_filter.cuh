@@ -85,7 +85,7 @@ class FilteredRow {
       left_in_chunk = target - before;
     }
     __syncthreads();
-    if (found >= 0 && warp == 0) {
+    if (warp == 0 && found >= 0) {  // the others must not look: it changes
       const int id = locate_in_chunk(found, each, left_in_chunk, lane);
       __syncwarp();
       if (lane == 0) found = id;

@@ -1,9 +1,9 @@
-// FlashInfer's PrefillWithKVCacheKernel takes its loader, its scheduler and its softmax as template
-// arguments. Those here are ours:
+// FlashInfer's PrefillWithKVCacheKernel takes its parts as template arguments. Those here are ours:
 //
-// PagedLoader    keys and values come by TMA, in boxes of a page or 128 keys, straight from the
-// pool QueueScheduler blocks take tiles from a queue, the heaviest first, while they compute the
-// last one Softmax        -inf for what is not seen, whatever the size of the scores
+//   PagedLoader      keys and values come by TMA, straight from the pool
+//   QueueScheduler   blocks take tiles from a queue, the heaviest first, as they compute the last
+//   Softmax          -inf for what is not seen, whatever the size of the scores
+//   SafeEpilogue     waits until outputs are there before it reads them
 //
 // The names of their members are those that the kernel asks for. Source of the interface:
 // FlashInfer 0.5.3, attention/hopper/{prefill_sm90,mainloop,tile_scheduler,attention_updater}.cuh.
@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/attention_args.cuh"
+#include "kernels/cuda/flashinfer/hopper_epilogue.cuh"
 #include "kernels/cuda/flashinfer/hopper_prefill.h"
 #include "tensor/cuda/error.h"
 
@@ -394,7 +395,7 @@ void run_hopper_prefill(const HopperPrefill& job, cudaStream_t stream) {
   using Kind = Traits<kDim>;
   using Loader = PagedLoader<Kind>;
   using Scheduler = QueueScheduler<Kind>;
-  using Epilogue = flashinfer::CollectiveEpilogue<Kind>;
+  using Epilogue = SafeEpilogue<Kind>;
   const AttentionArgs& args = job.args;
   const int heads = args.kv_heads * args.group;
   const int box_keys = std::min(args.page_size, Kind::CTA_KV);
