@@ -174,7 +174,15 @@ def test_an_unreadable_folder(fails, tmp_path):
 
 
 def test_a_folder_without_a_model(fails, tmp_path):
-    assert "config.json" in fails("--model", tmp_path)
+    line = f"minisgl: {tmp_path} has no config.json, so it is no model's folder"
+    assert fails("--model", tmp_path) == line
+    (tmp_path / "notes.txt").write_text("none")
+    model = tmp_path / "Q8_0.gguf"
+    model.write_text("GGUF")
+    assert fails("--model", tmp_path) == f"{line}; perhaps {model} was meant"
+    model.unlink()
+    shutil.copytree(tiny_model("llama"), tmp_path / "llama")
+    assert fails("--model", tmp_path) == f"{line}; perhaps {tmp_path / 'llama'} was meant"
 
 
 def test_an_unknown_architecture(fails, tmp_path):

@@ -147,10 +147,26 @@ DType read_dtype(const JsonSection& section) {
        "dtype " + in_quotes(*name) + " is not supported; supported are float32, float16, bfloat16");
 }
 
+/// Throws Error unless there is a config.json: the folder above the model's, or one of GGUF files,
+/// are easily named in its place.
+void check_has_config(const fs::path& folder) {
+  std::error_code problem;
+  if (fs::status(folder / "config.json", problem).type() != fs::file_type::not_found) return;
+  std::string hint;
+  for (const auto& item : fs::directory_iterator(folder, problem)) {
+    const bool gguf = item.path().extension() == ".gguf";
+    if (!gguf && !fs::exists(item.path() / "config.json", problem)) continue;
+    hint = "; perhaps " + item.path().string() + " was meant";
+    break;
+  }
+  throw Error(folder.string() + " has no config.json, so it is no model's folder" + hint);
+}
+
 }  // namespace
 
 ModelConfig read_huggingface_config(const fs::path& folder) {
   const fs::path path = folder / "config.json";
+  check_has_config(folder);
   const json root = read_json_file(path);
   const JsonSection whole(root, path.string());
   const json* names = whole.find("architectures");

@@ -366,7 +366,7 @@ TEST_F(ConfigTest, RefusesSizesThatCannotBe) {
 }
 
 TEST_F(ConfigTest, SaysWhenThereIsNoConfigOrItIsNotJson) {
-  EXPECT_THAT(message_of([this] { read(); }), HasSubstr("config.json: No such file"));
+  EXPECT_THAT(message_of([this] { read(); }), HasSubstr("has no config.json"));
   write("config.json", "{\"a\": ");
   EXPECT_THAT(message_of([this] { read(); }), HasSubstr("config.json: not valid JSON (at byte"));
   write("config.json", "");

@@ -198,7 +198,7 @@ const std::vector<Damage>& damages() {
        {"no *.safetensors file"}},
       {"ConfigIsMissing",
        [](const fs::path& f) { fs::remove(f / "config.json"); },
-       {"config.json", "No such file"}},
+       {"config.json", "has no config.json"}},
       {"ConfigIsNotJson",
        [](const fs::path& f) { write_file(f / "config.json", "{\"hidden_size\": 64,"); },
        {"config.json: not valid JSON (at byte "}},
