@@ -115,7 +115,7 @@ struct Matrices {
   Tensor gpu_x = {}, gpu_w = {}, gpu_bias = {};
 };
 
-class HopperProductTest : public testing_util::GpuTest {
+class GpuHopperProductTest : public testing_util::GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
@@ -130,7 +130,7 @@ class HopperProductTest : public testing_util::GpuTest {
   std::unique_ptr<Stream> stream_;
 };
 
-TEST_F(HopperProductTest, EveryTileGivesWhatTheReferenceGivesAndTouchesNothingElse) {
+TEST_F(GpuHopperProductTest, EveryTileGivesWhatTheReferenceGivesAndTouchesNothingElse) {
   struct Kind {
     Into into;
     DType type;
@@ -180,7 +180,7 @@ TEST_F(HopperProductTest, EveryTileGivesWhatTheReferenceGivesAndTouchesNothingEl
 }
 
 /// Three products that add to the same sums, each of which must wait for the one before it.
-TEST_F(HopperProductTest, AGraphGivesTheBitsOfWhatItRecorded) {
+TEST_F(GpuHopperProductTest, AGraphGivesTheBitsOfWhatItRecorded) {
   const Matrices matrices(1104, 1032, *stream_);
   for (const HopperTile& tile : all_tiles()) {
     const std::int64_t tokens = tile.tokens - 7;
@@ -211,7 +211,7 @@ TEST_F(HopperProductTest, AGraphGivesTheBitsOfWhatItRecorded) {
   }
 }
 
-TEST_F(HopperProductTest, OnlyProductsThatTmaAndWideStoresTakeAreTaken) {
+TEST_F(GpuHopperProductTest, OnlyProductsThatTmaAndWideStoresTakeAreTaken) {
   const Matrices matrices(64, 72, *stream_);
   const Tensor y = matrices.make_y(8, DType::kBF16, Into::kStore, 0);
   const Product good = matrices.job(y, 8, Into::kStore);
@@ -237,7 +237,7 @@ TEST_F(HopperProductTest, OnlyProductsThatTmaAndWideStoresTakeAreTaken) {
 }
 
 /// The sizes of Qwen3-14B: tiles that give an H200's 132 multiprocessors equal shares come first.
-TEST_F(HopperProductTest, TilesThatShareTheRowsEvenlyAreMeasured) {
+TEST_F(GpuHopperProductTest, TilesThatShareTheRowsEvenlyAreMeasured) {
   if (cuda::as_cuda(*stream_).num_multiprocessors() != 132) GTEST_SKIP() << "for 132 of them";
   const Matrices matrices(64, 72, *stream_);
   const Tensor y = matrices.make_y(8, DType::kBF16, Into::kStore, 0);
