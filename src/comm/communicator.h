@@ -11,8 +11,8 @@ namespace minisgl {
 /// shapes in the same order; a layer has a null pointer in its place when there is one rank only.
 ///
 /// Operations may be recorded in a graph, which then has to go before its communicator does.
-/// Called by one thread, except for abort(). A rank that does not take part in time is an Error: on a CPU thrown where
-/// the stream runs, on a GPU found by whoever waits for the stream.
+/// Called by one thread, except for abort(). A rank that does not take part in time is an Error: on
+/// a CPU thrown where the stream runs, on a GPU found by whoever watches it.
 class Communicator {
  public:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}

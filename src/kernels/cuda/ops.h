@@ -61,8 +61,8 @@ PackedMatrix pack_matrix(TensorView weight, std::span<const std::int32_t> row_or
 PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);
 
 /// See kernels/linear.h. x bf16, y bf16 or f32, matrices of kGpuRows. Up to 256 rows of x go to a
-/// kernel of ours or to cuBLASLt, whichever is faster; more to cuBLASLt. Which is faster is measured
-/// once for each shape, outside of a capture: that call synchronises.
+/// kernel of ours or to cuBLASLt, whichever is faster; more to cuBLASLt. Which is faster is
+/// measured once for each shape, outside of a capture: that call synchronises.
 void linear(TensorView x, std::span<const PackedMatrix* const> weights, TensorView bias,
             TensorView y, Stream& stream);
 constexpr std::int64_t kSmallTokens = 16;
