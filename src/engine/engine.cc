@@ -245,7 +245,7 @@ void Engine::warm_up() {
     }
     batch.num_rows = static_cast<std::int32_t>(batch.rows.size());
     batch.token_ids.assign(static_cast<std::size_t>(tokens), 0);
-    batch.samples = {{.batch_row = 0, .temperature = 1}};
+    batch.samples = {{.batch_row = 0, .request = {}, .temperature = 1}};
     batch.slot = 0;
     Slot& slot = *slots_[0];
     stage(batch, slot);

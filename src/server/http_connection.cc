@@ -59,10 +59,11 @@ Connection::Connection(ByteStream::Socket socket, ConnectionContext& context)
 
 asio::awaitable<void> Connection::run() {
   auto shaking = shake_hands();
-  const bool secure = co_await std::move(shaking);
-  while (secure && !gone_ && fields_.keep_alive) {
+  bool goes_on = co_await std::move(shaking);
+  while (goes_on && !gone_) {
     auto serving = serve_next();
     co_await std::move(serving);
+    goes_on = fields_.keep_alive;
   }
   auto leaving = say_goodbye();
   co_await std::move(leaving);
@@ -103,7 +104,7 @@ asio::awaitable<void> Connection::serve_next() {
     fields_.keep_alive = false;
     co_return;
   }
-  serving_ = true;
+  serving_ = served_ = true;
   const HttpRequest request{.method = std::string(parser.get().method_string()),
                             .target = std::string(parser.get().target()),
                             .body = std::move(parser.get().body()),
@@ -149,9 +150,11 @@ asio::awaitable<bool> Connection::read(Parser& parser) {
   error_code error;
   if (buffer_.size() == 0) {
     arm(options_.idle_timeout);
+    between_requests_ = served_;
     auto waiting = stream_.async_read_some(buffer_.prepare(kWaitingReadBytes),
                                            asio::redirect_error(asio::use_awaitable, error));
     const std::size_t num_bytes = co_await std::move(waiting);
+    between_requests_ = false;
     buffer_.commit(num_bytes);
     if (error || gone_) co_return false;
   }

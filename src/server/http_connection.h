@@ -59,10 +59,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void check_deadline(Clock::time_point now) {
     if (now >= deadline_) close();
   }
-  /// Closes after the reply that is under way; at once if there is none.
+  /// Closes after the reply that is under way; at once if it waits for another request. A first
+  /// request may be on its way, or half read, and is answered: its client would not ask again.
   void close_when_idle() {
     fields_.keep_alive = false;
-    if (!serving_) close();
+    if (between_requests_) close();
   }
   /// Ends the answer that is under way with an error.
   void end_answer();
@@ -123,8 +124,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool all_taken_ = false;         // its last event is in out_
 
   bool serving_ = false;
-  bool writing_ = false;   // a write is outstanding
-  bool watching_ = false;  // a read is outstanding
+  bool served_ = false;            // a request, at least
+  bool between_requests_ = false;  // nothing of the next one has come
+  bool writing_ = false;           // a write is outstanding
+  bool watching_ = false;          // a read is outstanding
   bool want_watch_ = false;
   bool gone_ = false;    // the client has, or close() was called
   bool ending_ = false;  // end_answer() was called

@@ -187,12 +187,24 @@ TEST_F(ServerAccessTest, WhileItDrainsItTellsThoseWhoAsk) {
   Client stream(server_->port());
   stream.send(Client::post("/v1/chat/completions", chat(150, true)));
   ASSERT_TRUE(generator_->wait_for_live(1));
+  Client early(server_->port());  // whose request comes when the server has begun to stop
+  Client half(server_->port());
+  const std::string request = Client::post("/v1/chat/completions", chat(1, false));
+  half.send(request.substr(0, request.size() - 5));
+  Client idle(server_->port());
+  idle.send(Client::get("/version"));
+  EXPECT_EQ(idle.read_reply().status, 200);
   std::thread stopping([&] { server_->stop(); });
   Reply health;
   for (int i = 0; i < 1000 && health.status != 503; ++i) health = ask(Client::get("/health"));
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.json()["status"], "draining");
   EXPECT_TRUE(health.has_header("Connection: close"));
+  EXPECT_TRUE(idle.at_end());
+  early.send(Client::get("/health"));
+  EXPECT_EQ(early.read_reply().status, 503);
+  half.send(request.substr(request.size() - 5));
+  EXPECT_EQ(half.read_reply().status, 503);
   const Reply refused = ask(Client::post("/v1/chat/completions", chat(1, false)));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.json()["error"]["code"], "draining");
