@@ -337,6 +337,7 @@ void Engine::sample(Batch& batch) {
         "sample() of a step that was not launched, or that was sampled");
   const RankWatch::Call call(watch_.get());
   draw(batch, *slots_[batch.slot]);
+  if (watch_ != nullptr) watch_->check();
 }
 
 /// Turns the rows into the arrays that kernels read and starts their upload.

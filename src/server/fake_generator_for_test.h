@@ -158,9 +158,9 @@ class FakeGenerator final : public Generator {
     const std::lock_guard lock(mutex_);
     return requests_.size();
   }
-  /// True once `num` requests are live, false if that takes longer than ten seconds.
+  /// True once `num` requests are live, false if that takes longer than two seconds.
   bool wait_for_live(std::size_t num) const {
-    for (int i = 0; i < 10000; ++i) {
+    for (int i = 0; i < 2000; ++i) {
       if (num_live() == num) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -440,7 +440,7 @@ TEST_F(GpuAttentionTest, ManySequencesAndLongOnesAreSharedOut) {
 
 TEST_F(GpuAttentionTest, DecodeRowsThatRotateTheirQueriesGiveWhatTheTwoStepsGive) {
   Random random(9);
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < 300; ++round) {
     Case c = random_case(random, round % 10 == 0 ? 5000 : 400, 16);
     for (Sequence& s : c.sequences) s.queries = 1;
     const Problem p(c, random);
