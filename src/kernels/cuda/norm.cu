@@ -1,5 +1,7 @@
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops.h"
@@ -10,7 +12,7 @@ namespace minisgl::kernels::gpu {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-constexpr int kMaxVecs = 4;  // of eight, in the registers of a thread
+constexpr int kMaxVecs = 4;  // of eight numbers, in the registers of a thread
 
 struct NormArgs {
   const void* x;
@@ -23,8 +25,9 @@ struct NormArgs {
   const int* x_rows = nullptr;  // which row of x each row of y is of; null: the same
 };
 
-/// One block a row; a row is read once and stays in registers between its two uses.
-template <class X, class Y, bool kAdd>
+/// One block a row; a row is read once and stays in registers between its two uses, kVecs times
+/// eight numbers in a thread.
+template <class X, class Y, bool kAdd, int kVecs>
 __global__ void norm_kernel(NormArgs args) {
   __shared__ float shared[32];
   let_next_start();
@@ -35,13 +38,16 @@ __global__ void norm_kernel(NormArgs args) {
   float* residual = kAdd ? args.residual + row * args.residual_stride : nullptr;
   Y* y = static_cast<Y*>(args.y) + row * args.y_stride;
   const int step = static_cast<int>(blockDim.x) * 8;
-  Vec8 values[kMaxVecs];
+  const auto place = [&](int i) { return static_cast<int>(threadIdx.x) * 8 + i * step; };
+  Vec8 values[kVecs];
+#pragma unroll
+  for (int i = 0; i < kVecs; ++i)
+    if (place(i) < args.hidden) values[i] = Vec8::load(x + place(i));
   float squares = 0;
 #pragma unroll
-  for (int i = 0; i < kMaxVecs; ++i) {
-    const int at = static_cast<int>(threadIdx.x) * 8 + i * step;
+  for (int i = 0; i < kVecs; ++i) {
+    const int at = place(i);
     if (at >= args.hidden) break;
-    values[i] = Vec8::load(x + at);
     if constexpr (kAdd) {
       const Vec8 old = Vec8::load(residual + at);
 #pragma unroll
@@ -54,8 +60,8 @@ __global__ void norm_kernel(NormArgs args) {
   const float mean = block_sum(squares, shared) / static_cast<float>(args.hidden);
   const float scale = rsqrtf(mean + args.eps);
 #pragma unroll
-  for (int i = 0; i < kMaxVecs; ++i) {
-    const int at = static_cast<int>(threadIdx.x) * 8 + i * step;
+  for (int i = 0; i < kVecs; ++i) {
+    const int at = place(i);
     if (at >= args.hidden) break;
     const Vec8 weight = Vec8::load(args.weight + at);
 #pragma unroll
@@ -78,10 +84,23 @@ void check_weight(const TensorView& weight) {
         weight.dim(0));
 }
 
-LaunchShape shape_for(std::int64_t rows, int hidden) {
-  return {
-      .grid = dim3(static_cast<unsigned>(rows)),
-      .threads = static_cast<unsigned>(std::min(kMaxThreads, round_up(ceil_div(hidden, 8), 32)))};
+template <class X, class Y, bool kAdd>
+void run(const char* name, const NormArgs& args, std::int64_t rows, cudaStream_t stream) {
+  // By the width alone: the order of the sums must not depend on how many rows there are. Wide rows
+  // in fewer threads: more rows fit a multiprocessor, and their barriers are shorter.
+  const auto with = [&]<int kVecs>(std::integral_constant<int, kVecs> /*vecs*/) {
+    const int threads = round_up(ceil_div(args.hidden, 8 * kVecs), 32);
+    launch(name, norm_kernel<X, Y, kAdd, kVecs>,
+           {.grid = dim3(static_cast<unsigned>(rows)), .threads = static_cast<unsigned>(threads)},
+           stream, args);
+  };
+  if (args.hidden <= 1024) {
+    with(std::integral_constant<int, 1>{});
+  } else if (args.hidden <= 8 * 2 * kMaxThreads) {
+    with(std::integral_constant<int, 2>{});
+  } else {
+    with(std::integral_constant<int, kMaxVecs>{});
+  }
 }
 
 }  // namespace
@@ -103,8 +122,7 @@ void rms_norm(TensorView x, TensorView weight, float eps, TensorView y, Stream& 
                       .eps = eps};
   visit_device_float(x.dtype, [&]<class X>() {
     visit_device_float(y.dtype, [&]<class Y>() {
-      launch("rms_norm", norm_kernel<X, Y, false>, shape_for(x.dim(0), args.hidden),
-             as_cuda(stream).handle(), args);
+      run<X, Y, false>("rms_norm", args, x.dim(0), as_cuda(stream).handle());
     });
   });
 }
@@ -129,8 +147,7 @@ void fused_add_rms_norm(TensorView x, TensorView residual, TensorView weight, fl
                       .hidden = static_cast<int>(weight.dim(0)),
                       .eps = eps};
   visit_device_float(x.dtype, [&]<class X>() {
-    launch("fused_add_rms_norm", norm_kernel<X, X, true>, shape_for(x.dim(0), args.hidden),
-           as_cuda(stream).handle(), args);
+    run<X, X, true>("fused_add_rms_norm", args, x.dim(0), as_cuda(stream).handle());
   });
 }
 
@@ -145,8 +162,7 @@ void norm_rows(const Product& p, void* y, cudaStream_t stream) {
                       .hidden = static_cast<int>(p.cols),
                       .eps = p.eps,
                       .x_rows = p.x_rows};
-  launch("rms_norm", norm_kernel<float, Bf16, false>, shape_for(p.tokens, args.hidden), stream,
-         args);
+  run<float, Bf16, false>("rms_norm", args, p.tokens, stream);
 }
 
 }  // namespace minisgl::kernels::gpu

@@ -173,9 +173,11 @@ TEST_F(GpuOpsTest, RopeWithNormsAndTheStoreAreThoseOfTheReference) {
     std::int32_t q_heads, kv_heads, head_dim;
     bool norm;
   };
-  for (const Case c : {Case{16, 8, 128, true}, Case{9, 3, 64, false}, Case{3, 1, 32, true},
-                       Case{2, 2, 16, false}, Case{4, 1, 256, true}, Case{5, 1, 80, true}})
-    for (const std::int64_t tokens : {1, 37}) {
+  constexpr std::int64_t kSlots = 2048;
+  for (const Case c :
+       {Case{16, 8, 128, true}, Case{9, 3, 64, false}, Case{3, 1, 32, true}, Case{2, 2, 16, false},
+        Case{4, 1, 256, true}, Case{5, 1, 80, true}, Case{2, 1, 24, true}})
+    for (const std::int64_t tokens : {1, 37, 1100}) {  // of many a lane has several heads
       const std::int64_t width = std::int64_t{c.q_heads + 2 * c.kv_heads} * c.head_dim;
       const Tensor qkv = random_tensor({tokens, width}, 6, 3);
       std::vector<float> frequencies;
@@ -187,10 +189,10 @@ TEST_F(GpuOpsTest, RopeWithNormsAndTheStoreAreThoseOfTheReference) {
       std::vector<std::int32_t> positions, slots;
       for (std::int64_t t = 0; t < tokens; ++t) {
         positions.push_back(static_cast<std::int32_t>((t * 71) % 500));
-        slots.push_back(static_cast<std::int32_t>((t * 5 + 3) % 64));
+        slots.push_back(static_cast<std::int32_t>((t * 5 + 3) % kSlots));
       }
       const Shape q_shape{tokens, c.q_heads, c.head_dim};
-      const Shape kv_shape{64, c.kv_heads, c.head_dim};
+      const Shape kv_shape{kSlots, c.kv_heads, c.head_dim};
       const auto run = [&](const Tensor& from, const Tensor& at, const Tensor& to,
                            TensorView rope_table, TensorView qn, TensorView kn, const Tensor& q,
                            const Tensor& k, const Tensor& v) {
@@ -209,7 +211,7 @@ TEST_F(GpuOpsTest, RopeWithNormsAndTheStoreAreThoseOfTheReference) {
                                     .head_dim = c.head_dim,
                                     .slot_stride = std::int64_t{c.kv_heads} * c.head_dim,
                                     .head_stride = c.head_dim,
-                                    .num_slots = 64,
+                                    .num_slots = kSlots,
                                     .page_size = 1}};
       };
       const Tensor q(q_shape, DType::kF32), k(kv_shape, DType::kF32), v(kv_shape, DType::kF32);

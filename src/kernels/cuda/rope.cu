@@ -1,5 +1,9 @@
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/overlap.cuh"
@@ -8,9 +12,8 @@
 namespace minisgl::kernels::gpu {
 namespace {
 
-constexpr int kWarps = 4;     // of a block
-constexpr int kMaxPairs = 4;  // of a lane: head_dim 256 at most
-constexpr int kMaxHeadDim = 64 * kMaxPairs;
+constexpr int kThreads = 128;  // of a block
+constexpr int kMaxHeadDim = 256;
 
 struct RopeArgs {
   const void* qkv;
@@ -18,79 +21,132 @@ struct RopeArgs {
   const int *positions, *out_locs;
   const float *rope_table, *q_norm, *k_norm;  // norms: null for none
   std::int64_t qkv_stride, q_stride, q_head_stride, slot_stride, kv_head_stride, table_stride;
-  std::int64_t num_items;  // tokens * heads of all three kinds
+  std::int64_t tokens;
   int q_heads, kv_heads, head_dim;
   float eps;
 };
 
-/// One warp a head: norm, rotation and store in registers, lane l holding the pairs
-/// (l + 32 i, l + 32 i + head_dim / 2).
-template <class T, class KV>
-__global__ void rope_kernel(RopeArgs args) {
+/// Four consecutive numbers, which move together.
+template <class T>
+struct alignas(4 * sizeof(T)) Four {
+  T v[4];
+};
+template <class T>
+__device__ Four<T> load_four(const T* at) {
+  return *reinterpret_cast<const Four<T>*>(at);
+}
+
+/// The lanes that share a head: each has four numbers of both halves.
+__host__ __device__ inline int lanes_of(int head_dim) {
+  int lanes = 1;
+  while (8 * lanes < head_dim) lanes *= 2;
+  return lanes;
+}
+
+/// Norm, rotation and store of heads, which stay in registers. The lanes of a head have kHeads heads
+/// of one token, one after the other: there is more on its way than with one. Each lane holds the
+/// pairs (d, d + head_dim / 2) of four consecutive d.
+template <class T, class KV, int kHeads>
+__global__ void __launch_bounds__(kThreads) rope_kernel(RopeArgs args) {
   let_next_start();
   await_inputs();
-  const std::int64_t item = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (item >= args.num_items) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lanes = lanes_of(args.head_dim);
+  const int lane = static_cast<int>(threadIdx.x) % lanes;
   const int heads = args.q_heads + 2 * args.kv_heads;
-  const std::int64_t token = item / heads;
-  const int head = static_cast<int>(item % heads);
+  const int per_token = (heads + kHeads - 1) / kHeads;
+  const std::int64_t item =
+      std::int64_t{blockIdx.x} * (kThreads / lanes) + static_cast<int>(threadIdx.x) / lanes;
+  const std::int64_t token = item / per_token;
+  const int first = static_cast<int>(item % per_token) * kHeads;
   const int half = args.head_dim / 2;
-  const bool is_q = head < args.q_heads;
-  const bool is_v = head >= args.q_heads + args.kv_heads;
+  const int d = 4 * lane;
+  const bool has_any = token < args.tokens && d < half;
+  const auto has = [&](int i) { return has_any && first + i < heads; };
 
-  const T* from = static_cast<const T*>(args.qkv) + token * args.qkv_stride +
-                  std::int64_t{head} * args.head_dim;
-  float low[kMaxPairs];
-  float high[kMaxPairs];
-  float squares = 0;
+  Four<T> raw[kHeads][2];
+  const T* const from = static_cast<const T*>(args.qkv) + token * args.qkv_stride + d;
 #pragma unroll
-  for (int i = 0; i < kMaxPairs; ++i) {
-    const int d = lane + 32 * i;
-    low[i] = d < half ? to_float(from[d]) : 0.0F;
-    high[i] = d < half ? to_float(from[d + half]) : 0.0F;
-    squares += low[i] * low[i] + high[i] * high[i];
-  }
-  const float* norm = is_q ? args.q_norm : args.k_norm;
-  if (!is_v && norm != nullptr) {
-    const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(args.head_dim) + args.eps);
-#pragma unroll
-    for (int i = 0; i < kMaxPairs; ++i) {
-      const int d = lane + 32 * i;
-      if (d >= half) break;
-      low[i] *= scale * norm[d];
-      high[i] *= scale * norm[d + half];
+  for (int i = 0; i < kHeads; ++i)
+    if (has(i)) {
+      raw[i][0] = load_four(from + std::int64_t{first + i} * args.head_dim);
+      raw[i][1] = load_four(from + std::int64_t{first + i} * args.head_dim + half);
     }
+  Four<float> cos{}, sin{};
+  std::int64_t slot = 0;
+  if (has_any) {
+    const float* const cos_sin = args.rope_table + args.positions[token] * args.table_stride;
+    cos = load_four(cos_sin + d);
+    sin = load_four(cos_sin + half + d);
+    slot = args.out_locs[token] * args.slot_stride;
   }
-  if (!is_v) {
-    const float* cos_sin = args.rope_table + args.positions[token] * args.table_stride;
+
+  Four<float> weight[2];
+  const float* loaded = nullptr;
 #pragma unroll
-    for (int i = 0; i < kMaxPairs; ++i) {
-      const int d = lane + 32 * i;
-      if (d >= half) break;
-      const float cos = cos_sin[d];
-      const float sin = cos_sin[half + d];
-      const float rotated = low[i] * cos - high[i] * sin;
-      high[i] = high[i] * cos + low[i] * sin;
-      low[i] = rotated;
-    }
-  }
-  const auto store = [&]<class To>(To* to) {
+  for (int i = 0; i < kHeads; ++i) {
+    const int head = first + i;
+    const bool is_q = head < args.q_heads;
+    const bool is_v = head >= args.q_heads + args.kv_heads;
+    Four<float> low{}, high{};
+    float squares = 0;
+    if (has(i)) {
 #pragma unroll
-    for (int i = 0; i < kMaxPairs; ++i) {
-      const int d = lane + 32 * i;
-      if (d >= half) break;
-      to[d] = from_float<To>(low[i]);
-      to[d + half] = from_float<To>(high[i]);
+      for (int j = 0; j < 4; ++j) {
+        low.v[j] = to_float(raw[i][0].v[j]);
+        high.v[j] = to_float(raw[i][1].v[j]);
+        squares += low.v[j] * low.v[j] + high.v[j] * high.v[j];
+      }
     }
-  };
-  if (is_q) {
-    store(static_cast<T*>(args.q) + token * args.q_stride + head * args.q_head_stride);
-    return;
+    // All lanes of the warp take part, whatever they have.
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+      squares += __shfl_xor_sync(~0U, squares, distance);
+    if (!has(i)) continue;
+    if (!is_v) {
+      const float* const norm = is_q ? args.q_norm : args.k_norm;
+      if (norm != nullptr) {
+        if (norm != loaded) {
+          weight[0] = load_four(norm + d);
+          weight[1] = load_four(norm + half + d);
+          loaded = norm;
+        }
+        const float scale = rsqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          low.v[j] *= scale * weight[0].v[j];
+          high.v[j] *= scale * weight[1].v[j];
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float rotated = low.v[j] * cos.v[j] - high.v[j] * sin.v[j];
+        high.v[j] = high.v[j] * cos.v[j] + low.v[j] * sin.v[j];
+        low.v[j] = rotated;
+      }
+    }
+    const auto store = [&]<class To>(To* to) {
+      Four<To> a, b;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        a.v[j] = from_float<To>(low.v[j]);
+        b.v[j] = from_float<To>(high.v[j]);
+      }
+      *reinterpret_cast<Four<To>*>(to + d) = a;
+      *reinterpret_cast<Four<To>*>(to + half + d) = b;
+    };
+    if (is_q) {
+      store(static_cast<T*>(args.q) + token * args.q_stride + head * args.q_head_stride);
+      continue;
+    }
+    const int kv_head = head - args.q_heads - (is_v ? args.kv_heads : 0);
+    store(static_cast<KV*>(is_v ? args.v : args.k) + slot + kv_head * args.kv_head_stride);
   }
-  const int kv_head = head - args.q_heads - (is_v ? args.kv_heads : 0);
-  const std::int64_t at = args.out_locs[token] * args.slot_stride + kv_head * args.kv_head_stride;
-  store(static_cast<KV*>(is_v ? args.v : args.k) + at);
+}
+
+template <class T, class KV, int kHeads>
+void run(const RopeArgs& args, cudaStream_t stream) {
+  const std::int64_t items = args.tokens * ceil_div(args.q_heads + 2 * args.kv_heads, kHeads);
+  launch("qk_norm_rope_store", rope_kernel<T, KV, kHeads>,
+         {dim3(blocks_for(items, kThreads / lanes_of(args.head_dim))), kThreads}, stream, args);
 }
 
 void check_args(const RopeStoreArgs& args) {
@@ -98,8 +154,8 @@ void check_args(const RopeStoreArgs& args) {
   check_tensor(args.q, {-1, -1, -1}, args.q.dtype, "q");
   const std::int64_t tokens = args.q.dim(0);
   const std::int64_t head_dim = args.q.dim(2);
-  check(head_dim % 2 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
-        "head_dim must be even and at most ", kMaxHeadDim, ", not ", head_dim);
+  check(head_dim % 8 == 0 && head_dim > 0 && head_dim <= kMaxHeadDim,
+        "head_dim must be a multiple of 8 and at most ", kMaxHeadDim, " on a GPU, not ", head_dim);
   check(args.kv.head_dim == head_dim, "q has head_dim=", head_dim, " but the KV pool has ",
         args.kv.head_dim);
   check_tensor(args.qkv, {tokens, (args.q.dim(1) + 2 * args.kv.num_heads) * head_dim}, args.q.dtype,
@@ -112,6 +168,19 @@ void check_args(const RopeStoreArgs& args) {
         "qkv, q, positions, out_locs and rope_table must be contiguous in their last dimension");
   for (const TensorView& norm : {args.q_norm, args.k_norm})
     if (!norm.empty()) check_tensor(norm, {head_dim}, DType::kF32, "q_norm or k_norm");
+  const auto in_fours = [](const void* data, DType type,
+                           std::initializer_list<std::int64_t> strides) {
+    return reinterpret_cast<std::uintptr_t>(data) % bytes_of(type, 4) == 0 &&
+           std::ranges::all_of(strides, [](std::int64_t stride) { return stride % 4 == 0; });
+  };
+  check(in_fours(args.qkv.data, args.q.dtype, {args.qkv.stride(0)}) &&
+            in_fours(args.q.data, args.q.dtype, {args.q.stride(0), args.q.stride(1)}) &&
+            in_fours(args.kv.k, args.kv.dtype, {args.kv.slot_stride, args.kv.head_stride}) &&
+            in_fours(args.kv.v, args.kv.dtype, {}) &&
+            in_fours(args.rope_table.data, DType::kF32, {args.rope_table.stride(0)}) &&
+            in_fours(args.q_norm.data, DType::kF32, {}) &&
+            in_fours(args.k_norm.data, DType::kF32, {}),
+        "heads of qkv, q, the KV pool, rope_table and norms must be aligned to four numbers");
 }
 
 }  // namespace
@@ -123,7 +192,6 @@ void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream) {
   const auto weight = [](const TensorView& norm) {
     return norm.empty() ? nullptr : norm.as<float>();
   };
-  const std::int64_t items = tokens * (args.q.dim(1) + 2 * args.kv.num_heads);
   const RopeArgs job{.qkv = args.qkv.data,
                      .q = args.q.data,
                      .k = args.kv.k,
@@ -139,14 +207,21 @@ void qk_norm_rope_store(const RopeStoreArgs& args, Stream& stream) {
                      .slot_stride = args.kv.slot_stride,
                      .kv_head_stride = args.kv.head_stride,
                      .table_stride = args.rope_table.stride(0),
-                     .num_items = items,
+                     .tokens = tokens,
                      .q_heads = static_cast<int>(args.q.dim(1)),
                      .kv_heads = args.kv.num_heads,
                      .head_dim = static_cast<int>(args.q.dim(2)),
                      .eps = args.norm_eps};
+  // Several heads a lane where all multiprocessors have enough to do all the same.
+  constexpr std::int64_t kManyHeads = 16384;
+  const bool many = tokens * (job.q_heads + 2 * job.kv_heads) >= kManyHeads;
   visit_attention_types(args.q.dtype, args.kv.dtype, [&]<class T, class KV>() {
-    launch("qk_norm_rope_store", rope_kernel<T, KV>, {dim3(blocks_for(items, kWarps)), 32 * kWarps},
-           as_cuda(stream).handle(), job);
+    const cudaStream_t on = as_cuda(stream).handle();
+    if (many) {
+      run<T, KV, 4>(job, on);
+    } else {
+      run<T, KV, 1>(job, on);
+    }
   });
 }
 
