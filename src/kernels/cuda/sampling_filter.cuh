@@ -56,7 +56,7 @@ class FilteredRow {
   /// The token at bits / 2^32 of what is left, in order of the ids.
   __device__ int draw(std::uint32_t bits) const {
     __shared__ std::uint64_t sums[kRowThreads];
-    __shared__ int found;
+    __shared__ int found, drawn;
     const int each = (vocab_ + kRowThreads - 1) / kRowThreads;
     // Chunks of consecutive ids, a warp for each in turn so that reads are consecutive too.
     const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -85,13 +85,12 @@ class FilteredRow {
       left_in_chunk = target - before;
     }
     __syncthreads();
-    if (warp == 0 && found >= 0) {  // the others must not look: it changes
-      const int id = locate_in_chunk(found, each, left_in_chunk, lane);
-      __syncwarp();
-      if (lane == 0) found = id;
+    if (warp == 0) {
+      const int id = found < 0 ? -1 : locate_in_chunk(found, each, left_in_chunk, lane);
+      if (lane == 0) drawn = id;
     }
     __syncthreads();
-    return found;
+    return drawn;
   }
 
  private:
