@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(kThreads, 2) cluster_kernel(const __grid_const
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const bool there = rows[half] != nullptr && is_inside(i);
-        copy_async(ring + (i % kAhead * 2 + half) * kThreads,
-                   there ? rows[half] + i * kStep : static_cast<const Bf16*>(p.w), there);
+        stream_async(ring + (i % kAhead * 2 + half) * kThreads,
+                     there ? rows[half] + i * kStep : static_cast<const Bf16*>(p.w), there);
       }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");

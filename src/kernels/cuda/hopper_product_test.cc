@@ -29,14 +29,15 @@ constexpr std::int64_t kMostTokens = 300;
 
 std::vector<HopperTile> all_tiles() {
   std::vector<HopperTile> tiles;
-  for (const auto& some : {hopper_tiles_128(), hopper_tiles_256()})
+  for (const auto& some : {hopper_tiles_64(), hopper_tiles_128(), hopper_tiles_256()})
     tiles.insert(tiles.end(), some.begin(), some.end());
   return tiles;
 }
 
 std::string name_of(const HopperTile& tile) {
   return "tile of " + std::to_string(tile.tokens) + " tokens and " + std::to_string(tile.rows) +
-         " rows, split " + std::to_string(tile.split) + ", share " + std::to_string(tile.share);
+         " rows, split " + std::to_string(tile.split) + ", share " + std::to_string(tile.share) +
+         ", " + std::to_string(tile.resident) + " resident";
 }
 
 /// bf16 numbers as f32.
@@ -236,7 +237,7 @@ TEST_F(GpuHopperProductTest, OnlyProductsThatTmaAndWideStoresTakeAreTaken) {
   }));
 }
 
-/// The sizes of Qwen3-14B: tiles that give an H200's 132 multiprocessors equal shares come first.
+/// The sizes of Qwen3-14B, first: tiles that give an H200's 132 multiprocessors equal shares come first.
 TEST_F(GpuHopperProductTest, TilesThatShareTheRowsEvenlyAreMeasured) {
   if (cuda::as_cuda(*stream_).num_multiprocessors() != 132) GTEST_SKIP() << "for 132 of them";
   const Matrices matrices(64, 72, *stream_);
@@ -246,13 +247,17 @@ TEST_F(GpuHopperProductTest, TilesThatShareTheRowsEvenlyAreMeasured) {
     p.rows = p.y_stride = rows;
     p.cols = p.x_stride = cols;
     const auto likely = likely_tiles(p, cuda::as_cuda(*stream_));
-    EXPECT_EQ(likely.size(), 3U);
+    EXPECT_EQ(likely.size(), 4U);
     return std::pair{likely.front()->tokens, likely.front()->rows};
   };
   EXPECT_EQ(first(34816, 5120, 192), (std::pair{192, 136}));
   EXPECT_EQ(first(34816, 5120, 256), (std::pair{256, 136}));
   EXPECT_EQ(first(7168, 5120, 256), (std::pair{128, 112}));
   EXPECT_EQ(first(5120, 17408, 100), (std::pair{128, 80}));
+  // And of Qwen3-0.6B.
+  EXPECT_EQ(first(4096, 1024, 64), (std::pair{64, 32}));
+  EXPECT_EQ(first(1024, 2048, 64), (std::pair{64, 32}));
+  EXPECT_EQ(first(1024, 3072, 24), (std::pair{64, 32}));
 }
 
 }  // namespace

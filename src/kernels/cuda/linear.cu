@@ -55,9 +55,10 @@ constexpr int blocks_at_once(int warps) { return warps == 8 ? 4 : 2; }
 struct SmallMemory {
   int ring_bytes, cols;
 
-  __host__ __device__ int pitch() const { return (cols + 63) / 64 * 64 + 32; }
-  __host__ __device__ std::int64_t bytes(std::int64_t tokens) const {
-    return ring_bytes + tokens * pitch() * 2;
+  __host__ __device__ int width() const { return (cols + 63) / 64 * 64; }
+  __host__ __device__ int pitch() const { return width() + 32; }
+  std::int64_t bytes(std::int64_t tokens) const {
+    return ring_bytes + ((tokens - 1) * pitch() + width()) * 2;
   }
 };
 constexpr int kMaxSmallBytes = 128 << 10;
@@ -118,6 +119,18 @@ __device__ void stage_x(const Product& p, Bf16* staged, int pitch, float (*squar
   __syncthreads();
 }
 
+/// Shared memory besides. What is not needed is not there: a block's size decides how many have
+/// room.
+template <int kTiles, int kWarps, int kTokens, bool kNorm>
+struct SmallSums {
+  float sums[2][kWarps][8 * kTiles][kTokens + 1];
+  float squares[kWarps][kTokens];
+};
+template <int kTiles, int kWarps, int kTokens>
+struct SmallSums<kTiles, kWarps, kTokens, false> {
+  float sums[2][kWarps][8 * kTiles][kTokens + 1];
+};
+
 /// kTokens: 8 or 16, the tokens that there may be. A block takes one group of rows after the other,
 /// gridDim.x apart; its ring goes on from the last loads of one to the first of the next.
 template <int kTiles, int kWarps, int kTokens, bool kNorm>
@@ -127,8 +140,10 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
   constexpr int kRows = 8 * kTiles;
   constexpr int kPerThread = (kRows * kTokens + 32 * kWarps - 1) / (32 * kWarps);
   constexpr int kStep = kWarps * kColumns;  // from one load of a lane to its next
-  __shared__ float sums[2][kWarps][kRows][kTokens + 1];
-  __shared__ float squares[kWarps][kTokens];
+  __shared__ SmallSums<kTiles, kWarps, kTokens, kNorm> shared;
+  auto& sums = shared.sums;
+  float (*squares)[kTokens] = nullptr;
+  if constexpr (kNorm) squares = shared.squares;
   extern __shared__ __align__(16) unsigned char dynamic[];
   let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -173,8 +188,8 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         const bool there = rows[tile] != nullptr && is_inside(coming);
-        copy_async(ring + (slot * kTiles + tile) * 32 * kWarps,
-                   there ? rows[tile] + coming * kStep : static_cast<const Bf16*>(p.w), there);
+        stream_async(ring + (slot * kTiles + tile) * 32 * kWarps,
+                     there ? rows[tile] + coming * kStep : static_cast<const Bf16*>(p.w), there);
       }
       if (++coming == loads) {
         coming = 0;
@@ -324,10 +339,12 @@ void small_product(const Product& p, SmallShape shape, cuda::CudaStream& stream)
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSmallBytes);
     cuda::check_cuda(allowed, "asking for ", kMaxSmallBytes, " bytes of shared memory");
     const std::int64_t bytes = memory_for(shape, p).bytes(p.tokens);
-    constexpr std::int64_t kStatic = 2 * kWarps * 8 * kTiles * (kTokens + 1) * 4 + 2048;
-    constexpr std::int64_t kOfMultiprocessor = 227 << 10;
+    // Each block takes 1 KB more than it asks for.
+    constexpr std::int64_t kBesides = sizeof(SmallSums<kTiles, kWarps, kTokens, kNorm>) + 1024;
+    constexpr std::int64_t kOfMultiprocessor = 228 << 10;
     const std::int64_t at_once =
-        std::clamp<std::int64_t>(kOfMultiprocessor / (bytes + kStatic), 1, blocks_at_once(kWarps));
+        std::clamp<std::int64_t>(kOfMultiprocessor / round_up<std::int64_t>(bytes + kBesides, 128),
+                                 1, blocks_at_once(kWarps));
     // Every block takes the same number of groups of rows, or one less.
     const std::int64_t rows = gated ? p.rows / 2 : p.rows;
     const std::int64_t groups = ceil_div<std::int64_t>(rows, gated ? 4 * kTiles : 8 * kTiles);

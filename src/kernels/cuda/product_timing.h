@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
+#include <type_traits>
 
 #include "kernels/cuda/linear.h"
 #include "tensor/buffer.h"
@@ -39,12 +41,17 @@ class ProductTimer {
   std::size_t fastest(std::size_t ways, Product product, const Run& run);
 
  private:
-  /// Milliseconds of the products in a graph.
-  float time_of(std::size_t way, std::span<const Product> chain, const Run& run);
+  using Graph =
+      std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, cudaError_t (*)(cudaGraphExec_t)>;
+
+  /// The products of `chain`, computed in that way.
+  Graph record(std::size_t way, std::span<const Product> chain, const Run& run);
+  /// Milliseconds that it takes.
+  float time_of(cudaGraphExec_t graph);
   std::int64_t l2_bytes() const;
 
   cuda::CudaStream& stream_;
-  Buffer cold_;  // twice what the cache holds; made when something is measured
+  Buffer cold_;  // four times what the cache holds; made when something is measured
   Buffer sums_;
   TimingEvent begin_, end_;
 };

@@ -143,7 +143,7 @@ struct Products::Impl {
     const bool tuned = whole.tokens <= kTunedTokens;
     for (LtPlan& plan : lt.plans(bare(whole), tuned ? kMaxCandidates : 1))
       plans.emplace_back().lt = std::move(plan);
-    if (tuned && whole.tokens > kClusterTokens)
+    if (tuned)
       for (const HopperTile* tile : likely_tiles(without_norm(whole), stream))
         plans.emplace_back().tile = tile;
     check(!plans.empty(), "cuBLASLt cannot compute a product of ", whole.tokens, " tokens with [",

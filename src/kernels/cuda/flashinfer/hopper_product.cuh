@@ -26,11 +26,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/flashinfer/hopper_product.h"
+#include "kernels/cuda/flashinfer/product_sums.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
-#include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
 namespace {
@@ -44,20 +43,22 @@ struct Wgmma;
       : cute::SM90::GMMA::MMA_64x##rows##x16_F32BF16BF16_SS<cute::SM90::GMMA::Major::K, \
                                                             cute::SM90::GMMA::Major::K> {}
 
-/// How a block computes its tiles of kTokens tokens and kRows rows.
-template <int tokens, int rows, int split, int share>
+/// How a block computes its tiles of kTokens tokens and kRows rows. `resident` of them have room on
+/// a multiprocessor: with two, a block has brought its first weights when the kernel before ends.
+template <int tokens, int rows, int split, int share, int resident>
 struct ProductTile {
   static constexpr int kTokens = tokens, kRows = rows;
   static constexpr int kSplit = split;  ///< blocks that have a part of the columns each
   static constexpr int kShare = share;  ///< blocks that have the same tokens and columns
   static constexpr int kCluster = kSplit * kShare;
+  static constexpr int kResident = resident;
   static constexpr int kGroups = tokens == 256 ? 2 : tokens / 64;  ///< warpgroups that multiply
   static constexpr int kBlocks = tokens / 64 / kGroups;            ///< of 64 tokens, of a group
   static constexpr int kConsumers = kGroups * 128;
   static constexpr int kThreads = kConsumers + 128;
   static constexpr int kColumns = 64;  // the 128 bytes of TMA's widest swizzle
   static constexpr int kXBytes = tokens * 128, kWBytes = rows * 128;
-  static constexpr int kMaxShared = 227 * 1024, kAlignment = 1024;
+  static constexpr int kMaxShared = (228 / resident - 1) * 1024, kAlignment = 1024;
   static constexpr int kMaxStages = 20;
   static constexpr int kStages =
       std::min(kMaxStages, (kMaxShared - kAlignment - 16 * kMaxStages) / (kXBytes + kWBytes));
@@ -80,17 +81,6 @@ struct Ring {
   }
 };
 
-struct ProductOutput {
-  void* y;
-  const float* bias;
-  std::int64_t stride;
-  int tokens, rows;
-  int token_tiles, items;  ///< an item is kShare tiles of rows with the same tokens
-  int column_tiles;
-  bool bf16;
-  Into into;
-};
-
 /// What the tensor cores take a matrix of 128-byte rows in shared memory to be, swizzled as TMA
 /// does.
 __device__ inline std::uint64_t matrix_at(std::uint32_t address) {
@@ -107,11 +97,6 @@ __device__ __forceinline__ void multiply_64(std::uint64_t x, std::uint64_t w,
                     add ? cute::SM90::GMMA::ScaleOut::One : cute::SM90::GMMA::ScaleOut::Zero);
 }
 
-__device__ inline std::uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const std::uint32_t&>(both);
-}
-
 /// Stores to the same place of another block of the cluster.
 __device__ inline void store_to(std::uint32_t address, std::uint32_t block, float a, float b,
                                 float c, float d) {
@@ -124,98 +109,8 @@ __device__ inline void store_to(std::uint32_t address, std::uint32_t block, floa
       : "memory");
 }
 
-/// Puts the sums of 64 tokens to where they belong. A thread has, of every eight rows of w, two
-/// neighbours' sums with the tokens `token` and `token + 8`; four threads have one token. They
-/// exchange numbers so that each stores 8 bytes.
-template <int kFirst, int kEights, int kSums>
-__device__ __forceinline__ void put_sums(const ProductOutput& out, float (&sums)[kSums], int token,
-                                         int first_row) {
-  const int lane = static_cast<int>(threadIdx.x) % 4;
-  const bool gated = is_gated(out.into);
-  const auto row_of = [&](int eight) { return first_row + 8 * eight; };
-  if (out.bias != nullptr) {
-#pragma unroll
-    for (int e = kFirst; e < kFirst + kEights; ++e) {
-      const int row = row_of(e) + 2 * lane;
-      if (row >= out.rows) continue;
-      const float low = out.bias[gated ? row / 2 : row];
-      const float high = out.bias[gated ? out.rows / 2 + row / 2 : row + 1];
-      sums[4 * e] += low;
-      sums[4 * e + 1] += high;
-      sums[4 * e + 2] += low;
-      sums[4 * e + 3] += high;
-    }
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int at = token + 8 * half;
-    const bool inside = at < out.tokens;
-    if (!out.bf16) {
-      if (!inside) continue;
-      float* const y = static_cast<float*>(out.y) + at * out.stride + 2 * lane;
-#pragma unroll
-      for (int e = kFirst; e < kFirst + kEights; ++e) {
-        if (row_of(e) >= out.rows) break;
-        float2* const place = reinterpret_cast<float2*>(y + row_of(e));
-        float2 value = {sums[4 * e + 2 * half], sums[4 * e + 2 * half + 1]};
-        if (out.into == Into::kAdd) {
-          const float2 before = *place;
-          value.x += before.x;
-          value.y += before.y;
-        }
-        *place = value;
-      }
-      continue;
-    }
-    auto* const y = static_cast<__nv_bfloat16*>(out.y) + at * out.stride;
-    if (!gated) {
-#pragma unroll
-      for (int e = kFirst; e < kFirst + kEights; e += 2) {
-        const std::uint32_t here = pack_bf16(sums[4 * e + 2 * half], sums[4 * e + 2 * half + 1]);
-        if (e + 1 == kFirst + kEights) {
-          if (inside && row_of(e) < out.rows)
-            *reinterpret_cast<std::uint32_t*>(y + row_of(e) + 2 * lane) = here;
-          break;
-        }
-        const int f = e + 1 < kFirst + kEights ? e + 1 : e;
-        const std::uint32_t next = pack_bf16(sums[4 * f + 2 * half], sums[4 * f + 2 * half + 1]);
-        const bool odd = lane % 2 != 0;
-        const std::uint32_t other = __shfl_xor_sync(~0U, odd ? here : next, 1);
-        const int row = row_of(odd ? f : e);
-        if (inside && row < out.rows)
-          *reinterpret_cast<uint2*>(y + row + lane / 2 * 4) =
-              odd ? uint2{other, next} : uint2{here, other};
-      }
-      continue;
-    }
-    const auto gate = [&](int e) {
-      const float value = sums[4 * e + 2 * half];
-      return (out.into == Into::kSilu ? activated<false>(value) : activated<true>(value)) *
-             sums[4 * e + 2 * half + 1];
-    };
-    constexpr int kWhole = kEights / 4 * 4;
-#pragma unroll
-    for (int e = kFirst; e < kFirst + kWhole; e += 4) {
-      const bool odd = lane % 2 != 0, upper = lane >= 2;
-      const std::uint32_t even_eights = pack_bf16(gate(e), gate(e + 2));
-      const std::uint32_t odd_eights = pack_bf16(gate(e + 1), gate(e + 3));
-      const std::uint32_t from = __shfl_xor_sync(~0U, odd ? even_eights : odd_eights, 1);
-      const std::uint32_t left = odd ? from : even_eights, right = odd ? odd_eights : from;
-      const std::uint32_t first = __byte_perm(left, right, 0x5410);   // of the eight e + lane % 2
-      const std::uint32_t second = __byte_perm(left, right, 0x7632);  // two eights later
-      const std::uint32_t other = __shfl_xor_sync(~0U, upper ? first : second, 2);
-      const int row = row_of(e + lane);
-      if (inside && row < out.rows)
-        *reinterpret_cast<uint2*>(y + row / 2) = upper ? uint2{other, second} : uint2{first, other};
-    }
-#pragma unroll
-    for (int e = kFirst + kWhole; e < kFirst + kEights; ++e)
-      if (inside && row_of(e) < out.rows) y[row_of(e) / 2 + lane] = __float2bfloat16(gate(e));
-  }
-}
-
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, 1)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     product_kernel(const __grid_constant__ CUtensorMap x_map,
                    const __grid_constant__ CUtensorMap w_map,
                    const __grid_constant__ ProductOutput out) {
@@ -256,11 +151,13 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     __syncthreads();
   }
 
-  // Registers of a multiprocessor: 65,536.
+  // Registers of a multiprocessor: 65,536. Those of a warpgroup that multiplies are few where two
+  // blocks share them.
+  constexpr bool kMoveRegisters = Tile::kGroups > 1 && Tile::kResident == 1;
   constexpr int kProducerRegisters = 40;
   constexpr int kConsumerRegisters = Tile::kGroups == 3 ? 152 : 232;
   if (threadIdx.x >= Tile::kConsumers) {
-    if constexpr (Tile::kGroups > 1) cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
+    if constexpr (kMoveRegisters) cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
     // What no earlier kernel has written need not wait for one: the weights' warp does not.
     const int warp = __shfl_sync(~0U, static_cast<int>(threadIdx.x - Tile::kConsumers) / 32, 0);
     Ring<kStages> ring;
@@ -304,7 +201,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       cute::cluster_sync();
     }
   } else {
-    if constexpr (Tile::kGroups > 1) cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
+    if constexpr (kMoveRegisters) cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
     await_inputs();  // y may be read
     const int group = static_cast<int>(threadIdx.x) / 128;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -357,7 +254,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       if constexpr (kSplit == 1) {
 #pragma unroll
         for (int b = 0; b < Tile::kBlocks; ++b)
-          put_sums<0, kRows / 8>(out, sums[b], token + 64 * b, row_of(item));
+          put_all<Tile::kGroups == 3 ? 4 : 8, kRows / 8>(out, sums[b], token + 64 * b,
+                                                         row_of(item));
       } else {
         constexpr int kPart = Tile::kPart;
         cute::cluster_sync();  // all have done with their stages, which take others' sums now
@@ -378,6 +276,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
                        static_cast<std::uint32_t>(to * kShare + member), s[0], s[1], s[2], s[3]);
             }
         }
+        Before<kPart> before[Tile::kBlocks];
+#pragma unroll
+        for (int b = 0; b < Tile::kBlocks; ++b)
+          before[b].load(out, token + 64 * b, row_of(item) + 8 * part * kPart);
         cute::cluster_sync();
         const auto finish = [&]<int kTo>(std::integral_constant<int, kTo> /*part*/) {
           if (kTo != part) return;
@@ -397,7 +299,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
                 s[2] += more.z;
                 s[3] += more.w;
               }
-            put_sums<kTo * kPart, kPart>(out, sums[b], token + 64 * b, row_of(item));
+            put_sums<kTo * kPart, kPart>(out, sums[b], token + 64 * b, row_of(item), before[b]);
           }
         };
         [&]<int... kTo>(std::integer_sequence<int, kTo...> /*parts*/) {
@@ -460,7 +362,8 @@ void run_hopper_product(const Product& p, cudaStream_t stream) {
   const auto row_tiles = static_cast<int>(ceil_div<std::int64_t>(p.rows, Tile::kRows));
   const auto token_tiles = static_cast<int>(ceil_div<std::int64_t>(p.tokens, Tile::kTokens));
   const int items = ceil_div(row_tiles, Tile::kShare) * token_tiles;
-  const int clusters = Tile::kSplit > 1 ? items : std::min(items, most_clusters);
+  // One block on a multiprocessor, so that there is room for one of the next kernel.
+  const int clusters = Tile::kSplit > 1 ? items : std::min(items, most_clusters / Tile::kResident);
   const ProductOutput out{
       .y = p.y,
       .bias = p.bias,
@@ -481,9 +384,10 @@ void run_hopper_product(const Product& p, cudaStream_t stream) {
          matrix_map(p.w, 3, w_sizes, w_strides, w_box), out);
 }
 
-template <int tokens, int rows, int split, int share>
+template <int tokens, int rows, int split, int share, int resident = 1>
 constexpr HopperTile hopper_tile() {
-  return {tokens, rows, split, share, run_hopper_product<ProductTile<tokens, rows, split, share>>};
+  return {tokens, rows,     split,
+          share,  resident, run_hopper_product<ProductTile<tokens, rows, split, share, resident>>};
 }
 
 }  // namespace
