@@ -66,7 +66,8 @@ struct Rotation {
   }
 };
 
-/// As kernels/cuda/rope.cu computes it: to = rope(norm(from)). One warp.
+/// to = rope(norm(from)), as kernels/cuda/rope.cu computes it but for the order in which the norm
+/// adds up. One warp.
 template <int kDim>
 __device__ void rotate_head(const Bf16* from, const Rotation<kDim>& rotation, bool is_key,
                             bool normed, float eps, Bf16* to, int lane) {

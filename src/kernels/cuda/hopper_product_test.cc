@@ -237,7 +237,7 @@ TEST_F(GpuHopperProductTest, OnlyProductsThatTmaAndWideStoresTakeAreTaken) {
   }));
 }
 
-/// The sizes of Qwen3-14B, first: tiles that give an H200's 132 multiprocessors equal shares come first.
+/// The sizes of Qwen3-14B: tiles that give an H200's 132 multiprocessors equal shares come first.
 TEST_F(GpuHopperProductTest, TilesThatShareTheRowsEvenlyAreMeasured) {
   if (cuda::as_cuda(*stream_).num_multiprocessors() != 132) GTEST_SKIP() << "for 132 of them";
   const Matrices matrices(64, 72, *stream_);

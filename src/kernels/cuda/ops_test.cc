@@ -177,7 +177,8 @@ TEST_F(GpuOpsTest, RopeWithNormsAndTheStoreAreThoseOfTheReference) {
   for (const Case c :
        {Case{16, 8, 128, true}, Case{9, 3, 64, false}, Case{3, 1, 32, true}, Case{2, 2, 16, false},
         Case{4, 1, 256, true}, Case{5, 1, 80, true}, Case{2, 1, 24, true}})
-    for (const std::int64_t tokens : {1, 37, 1100}) {  // of many a lane has several heads
+    for (const std::int64_t tokens : {1, 37, 1100}) {
+      if (tokens > 37 && c.q_heads < 9) continue;  // 1,100 are for many heads: several a lane
       const std::int64_t width = std::int64_t{c.q_heads + 2 * c.kv_heads} * c.head_dim;
       const Tensor qkv = random_tensor({tokens, width}, 6, 3);
       std::vector<float> frequencies;
@@ -407,7 +408,7 @@ TEST_F(GpuOpsTest, ProductsWithWhatLiesAroundThemAreThoseOfTheReference) {
                                    .into = into,
                                    .eps = args.eps});
               expect_near(again, expected, gated ? 0.02 : 2 * kBf16, gated ? 0.1 : 0.02,
-                          what + ", " + how);
+                          std::string(what).append(", ").append(how));
             };
             for (const int tiles : {2, 4, 8})
               for (const int blocks : {1, 2, 4, 8}) {

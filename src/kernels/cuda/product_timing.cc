@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/math.h"
 #include "kernels/cuda/launch.h"
 
 namespace minisgl::kernels::gpu {
@@ -29,20 +30,20 @@ std::size_t ProductTimer::fastest(std::size_t ways, Product product, const Run& 
     if (sums_.size() < y_bytes) sums_ = Buffer(y_bytes, {.device = stream_.device()});
     product.y = sums_.data();
   }
+  // Each way has weights of its own, as far as there is room: until its turn comes again, the
+  // others have read more than the cache keeps.
   const std::int64_t places = static_cast<std::int64_t>(cold_.size()) / weight_bytes;
-  std::vector<Product> chain;
-  // What the cache keeps of one turn is little beside what the next one reads.
-  for (std::int64_t bytes = 0; chain.size() < 3 || (bytes < 3 * l2 && chain.size() < 16);
-       bytes += weight_bytes) {
-    Product next = product;
-    const auto i = static_cast<std::int64_t>(chain.size());
-    if (places > 1) next.w = cold_.data() + i % places * weight_bytes;
-    chain.push_back(next);
-  }
+  const auto length = std::clamp<std::int64_t>(ceil_div(l2, weight_bytes), 3, 8);
+  std::int64_t place = 0;
   std::vector<Graph> graphs;
-  for (std::size_t i = 0; i < ways; ++i) graphs.push_back(record(i, chain, run));
-  // In turns, so that what else happens to the GPU meanwhile, such as a clock that rises, happens to
-  // all of them. The first turn brings code and clocks up.
+  for (std::size_t i = 0; i < ways; ++i) {
+    std::vector<Product> chain(static_cast<std::size_t>(length), product);
+    if (places > 1)
+      for (Product& next : chain) next.w = cold_.data() + place++ % places * weight_bytes;
+    graphs.push_back(record(i, chain, run));
+  }
+  // In turns, so that what else happens to the GPU meanwhile, such as a clock that rises, happens
+  // to all of them. The first turn brings code and clocks up.
   const int turns = weight_bytes < l2 ? 8 : 5;
   std::vector<float> fewest(ways);
   for (int turn = 0; turn < turns; ++turn)

@@ -43,9 +43,9 @@ __host__ __device__ inline int lanes_of(int head_dim) {
   return lanes;
 }
 
-/// Norm, rotation and store of heads, which stay in registers. The lanes of a head have kHeads heads
-/// of one token, one after the other: there is more on its way than with one. Each lane holds the
-/// pairs (d, d + head_dim / 2) of four consecutive d.
+/// Norm, rotation and store of heads, which stay in registers. The lanes of a head have kHeads
+/// heads of one token, one after the other: there is more on its way than with one. Each lane holds
+/// the pairs (d, d + head_dim / 2) of four consecutive d.
 template <class T, class KV, int kHeads>
 __global__ void __launch_bounds__(kThreads) rope_kernel(RopeArgs args) {
   let_next_start();

@@ -1,5 +1,5 @@
-// Where the sums of a product's tile go: from the registers in which wgmma leaves them to y, with what
-// the product does on the way. For hopper_product.cuh.
+// Where the sums of a product's tile go: from the registers in which wgmma leaves them to y, with
+// what the product does on the way. For hopper_product.cuh.
 
 #pragma once
 
