@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention_args.cuh"
 #include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -66,35 +67,39 @@ struct Rotation {
   }
 };
 
-/// to = rope(norm(from)), as kernels/cuda/rope.cu computes it but for the order in which the norm
-/// adds up. One warp.
+/// to = rope(norm(from)), with the bits that kernels/cuda/rope.cu gives. One warp.
 template <int kDim>
 __device__ void rotate_head(const Bf16* from, const Rotation<kDim>& rotation, bool is_key,
-                            bool normed, float eps, Bf16* to, int lane) {
+                            bool has_norm, float eps, Bf16* to, int lane) {
   constexpr int kHalf = kDim / 2;
   constexpr int kPairs = kHalf / 32;
-  float low[kPairs], high[kPairs];
-  float squares = 0;
+  Pair pairs[kPairs];
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) {
-    const int d = lane + 32 * i;
-    low[i] = to_float(from[d]);
-    high[i] = to_float(from[d + kHalf]);
-    squares += low[i] * low[i] + high[i] * high[i];
-  }
-  if (normed) {
-    const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(kDim) + eps);
+  for (int i = 0; i < kPairs; ++i)
+    pairs[i] = {to_float(from[lane + 32 * i]), to_float(from[lane + 32 * i + kHalf])};
+  if (has_norm) {
+    float sum = 0;
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
-      low[i] *= scale * (is_key ? rotation.k.low[i] : rotation.q.low[i]);
-      high[i] *= scale * (is_key ? rotation.k.high[i] : rotation.q.high[i]);
+      float four = square_of(pairs[i]);
+      four += __shfl_xor_sync(~0U, four, 1);
+      four += __shfl_xor_sync(~0U, four, 2);
+      sum += four;
     }
+#pragma unroll
+    for (int distance = 16; distance > 2; distance /= 2) sum += __shfl_xor_sync(~0U, sum, distance);
+    const float scale = norm_scale(sum, kDim, eps);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i)
+      pairs[i] = normed(pairs[i], scale,
+                        {is_key ? rotation.k.low[i] : rotation.q.low[i],
+                         is_key ? rotation.k.high[i] : rotation.q.high[i]});
   }
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
-    const int d = lane + 32 * i;
-    to[d] = __float2bfloat16_rn(low[i] * rotation.cos[i] - high[i] * rotation.sin[i]);
-    to[d + kHalf] = __float2bfloat16_rn(high[i] * rotation.cos[i] + low[i] * rotation.sin[i]);
+    const Pair pair = rotated(pairs[i], rotation.cos[i], rotation.sin[i]);
+    to[lane + 32 * i] = __float2bfloat16_rn(pair.low);
+    to[lane + 32 * i + kHalf] = __float2bfloat16_rn(pair.high);
   }
 }
 

@@ -11,17 +11,7 @@
 #include "kernels/ref/reference.h"
 #include "tensor/half.h"
 
-namespace minisgl::kernels {
-
-using attention_testing::Case;
-using attention_testing::expect_near;
-using attention_testing::GpuAttentionTest;
-using attention_testing::Problem;
-using attention_testing::random_case;
-using attention_testing::Sequence;
-using attention_testing::widened;
-using testing_util::Random;
-using testing_util::set_number;
+namespace minisgl::kernels::attention_testing {
 namespace {
 
 TEST_F(GpuAttentionTest, ThePlainKernelIsTheOracleUpToRounding) {
@@ -158,4 +148,4 @@ TEST_F(GpuAttentionTest, ManySequencesAndLongOnesAreSharedOut) {
 }
 
 }  // namespace
-}  // namespace minisgl::kernels
+}  // namespace minisgl::kernels::attention_testing

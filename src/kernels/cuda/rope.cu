@@ -7,6 +7,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace minisgl::kernels::gpu {
@@ -87,16 +88,13 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeArgs args) {
     const int head = first + i;
     const bool is_q = head < args.q_heads;
     const bool is_v = head >= args.q_heads + args.kv_heads;
-    Four<float> low{}, high{};
-    float squares = 0;
+    Pair pairs[4] = {};
     if (has(i)) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        low.v[j] = to_float(raw[i][0].v[j]);
-        high.v[j] = to_float(raw[i][1].v[j]);
-        squares += low.v[j] * low.v[j] + high.v[j] * high.v[j];
-      }
+      for (int j = 0; j < 4; ++j) pairs[j] = {to_float(raw[i][0].v[j]), to_float(raw[i][1].v[j])};
     }
+    float squares =
+        (square_of(pairs[0]) + square_of(pairs[1])) + (square_of(pairs[2]) + square_of(pairs[3]));
     // All lanes of the warp take part, whatever they have.
     for (int distance = lanes / 2; distance > 0; distance /= 2)
       squares += __shfl_xor_sync(~0U, squares, distance);
@@ -109,29 +107,23 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeArgs args) {
           weight[1] = load_four(norm + half + d);
           loaded = norm;
         }
-        const float scale = rsqrtf(squares / static_cast<float>(args.head_dim) + args.eps);
+        const float scale = norm_scale(squares, args.head_dim, args.eps);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          low.v[j] *= scale * weight[0].v[j];
-          high.v[j] *= scale * weight[1].v[j];
-        }
+        for (int j = 0; j < 4; ++j)
+          pairs[j] = normed(pairs[j], scale, {weight[0].v[j], weight[1].v[j]});
       }
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float rotated = low.v[j] * cos.v[j] - high.v[j] * sin.v[j];
-        high.v[j] = high.v[j] * cos.v[j] + low.v[j] * sin.v[j];
-        low.v[j] = rotated;
-      }
+      for (int j = 0; j < 4; ++j) pairs[j] = rotated(pairs[j], cos.v[j], sin.v[j]);
     }
     const auto store = [&]<class To>(To* to) {
-      Four<To> a, b;
+      Four<To> low, high;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        a.v[j] = from_float<To>(low.v[j]);
-        b.v[j] = from_float<To>(high.v[j]);
+        low.v[j] = from_float<To>(pairs[j].low);
+        high.v[j] = from_float<To>(pairs[j].high);
       }
-      *reinterpret_cast<Four<To>*>(to + d) = a;
-      *reinterpret_cast<Four<To>*>(to + half + d) = b;
+      *reinterpret_cast<Four<To>*>(to + d) = low;
+      *reinterpret_cast<Four<To>*>(to + half + d) = high;
     };
     if (is_q) {
       store(static_cast<T*>(args.q) + token * args.q_stride + head * args.q_head_stride);
