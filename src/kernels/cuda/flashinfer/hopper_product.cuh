@@ -58,6 +58,7 @@ struct ProductTile {
   static constexpr int kThreads = kConsumers + 128;
   static constexpr int kColumns = 64;  // the 128 bytes of TMA's widest swizzle
   static constexpr int kXBytes = tokens * 128, kWBytes = rows * 128;
+  static constexpr int kPiece = tokens / share;  ///< of the tokens, that one block fetches
   static constexpr int kMaxShared = (228 / resident - 1) * 1024, kAlignment = 1024;
   static constexpr int kMaxStages = 20;
   static constexpr int kStages =
@@ -112,6 +113,7 @@ __device__ inline void store_to(std::uint32_t address, std::uint32_t block, floa
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     product_kernel(const __grid_constant__ CUtensorMap x_map,
+                   const __grid_constant__ CUtensorMap x_end_map,
                    const __grid_constant__ CUtensorMap w_map,
                    const __grid_constant__ ProductOutput out) {
   using Full = cutlass::arch::ClusterTransactionBarrier;
@@ -176,20 +178,24 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
       }
     } else if (warp == 1 && cute::elect_one_sync()) {
       await_inputs();
-      constexpr int kPiece = kTokens / kShare;
+      constexpr int kPiece = Tile::kPiece;
       constexpr auto kHint = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_LAST);
       for (int item = cluster; item < out.items; item += clusters) {
         const int token = token_of(item) + member * kPiece;
+        const int all = min(kTokens, out.tokens - token_of(item));
+        const int mine = out.tokens - token;
+        const CUtensorMap* const map = mine < kPiece ? &x_end_map : &x_map;
         for (int k = first; k < last; ++k, ring.next()) {
           empty[ring.stage].wait(ring.phase ^ 1);
-          full[ring.stage].arrive_and_expect_tx(Tile::kXBytes);
+          full[ring.stage].arrive_and_expect_tx(static_cast<std::uint32_t>(all * 128));
+          if (mine <= 0) continue;
           std::byte* const to = x_at(ring.stage) + member * kPiece * 128;
           auto* const barrier = reinterpret_cast<std::uint64_t*>(&full[ring.stage]);
           if constexpr (kShare == 1) {
-            cute::SM90_TMA_LOAD_2D::copy(&x_map, barrier, kHint, to, k * Tile::kColumns, token);
+            cute::SM90_TMA_LOAD_2D::copy(map, barrier, kHint, to, k * Tile::kColumns, token);
           } else {
             cute::SM90_TMA_LOAD_MULTICAST_2D::copy(
-                &x_map, barrier, static_cast<std::uint16_t>(((1 << kShare) - 1) << part * kShare),
+                map, barrier, static_cast<std::uint16_t>(((1 << kShare) - 1) << part * kShare),
                 kHint, to, k * Tile::kColumns, token);
           }
         }
@@ -202,8 +208,18 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kResident)
     }
   } else {
     if constexpr (kMoveRegisters) cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
-    await_inputs();  // y may be read
     const int group = static_cast<int>(threadIdx.x) / 128;
+    if (out.token_tiles == 1) {
+      // Rows that no token comes to: what they hold does not matter, but zeros take less power.
+      constexpr int kMine = Tile::kBlocks * 64;
+      for (int row = max(out.tokens, group * kMine) + static_cast<int>(threadIdx.x) % 128 / 8;
+           row < (group + 1) * kMine; row += 16)
+        for (int s = 0; s < kStages; ++s)
+          reinterpret_cast<uint4*>(x_at(s) + row * 128)[threadIdx.x % 8] = {};
+      cutlass::arch::fence_view_async_shared();
+      cutlass::arch::NamedBarrier::sync(128, static_cast<std::uint32_t>(group));
+    }
+    await_inputs();  // y may be read
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto release = [&](int stage) {
       if constexpr (kShare == 1) {
@@ -338,7 +354,11 @@ void run_hopper_product(const Product& p, cudaStream_t stream) {
                                gated ? Tile::kRows / 2U : 1U};
   const cuuint64_t x_sizes[2] = {size(p.cols), size(p.tokens)};
   const cuuint64_t x_strides[1] = {size(p.x_stride * 2)};
-  const cuuint32_t x_box[2] = {Tile::kColumns, Tile::kTokens / Tile::kShare};
+  const cuuint32_t x_box[2] = {Tile::kColumns, Tile::kPiece};
+  // TMA is slow where a box goes beyond a matrix: the last tokens are a box of their own.
+  const cuuint32_t x_end_box[2] = {
+      Tile::kColumns, static_cast<cuuint32_t>(
+                          p.tokens % Tile::kPiece == 0 ? Tile::kPiece : p.tokens % Tile::kPiece)};
 
   const auto kernel = product_kernel<Tile>;
   static const int most_clusters = [&] {
@@ -381,6 +401,7 @@ void run_hopper_product(const Product& p, cudaStream_t stream) {
           .shared_bytes = Tile::kSharedBytes,
           .cluster = Tile::kCluster},
          stream, matrix_map(p.x, 2, x_sizes, x_strides, x_box),
+         matrix_map(p.x, 2, x_sizes, x_strides, x_end_box),
          matrix_map(p.w, 3, w_sizes, w_strides, w_box), out);
 }
 
