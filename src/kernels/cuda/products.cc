@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "base/log.h"
 #include "base/math.h"
 #include "kernels/cuda/flashinfer/hopper_product.h"
 #include "kernels/cuda/launch.h"
@@ -41,6 +43,14 @@ std::int64_t tokens_like(std::int64_t tokens) {
   if (tokens <= kSmallTokens) return power;
   if (tokens <= kTunedTokens) return round_up<std::int64_t>(tokens, tokens <= 64 ? 8 : 32);
   return tokens <= power / 4 * 3 ? power / 4 * 3 : power;
+}
+
+/// Whether a plan is looked for among few for this very number of tokens, one that graphs have: a
+/// large product whose time grows with the tokens, so that it matters where tiles end.
+bool has_own_plan(const Product& p) {
+  constexpr std::int64_t kLargeBytes = 40 << 20;
+  return p.tokens > 128 && p.tokens <= kTunedTokens && p.tokens % 8 == 0 &&
+         bytes_of(DType::kBF16, p.rows * p.cols) >= kLargeBytes;
 }
 
 /// The product whose x is that of `p` under the norm, in the workspace.
@@ -75,6 +85,18 @@ struct Plan {
   std::optional<LtPlan> lt = {};     // else cuBLASLt
   bool fused = false;                // ours do what lies before and after as well
 };
+
+std::string name_of(const Plan& plan) {
+  if (plan.small.tiles > 0)
+    return fmt::format("a kernel of {} times 8 rows for {} warps", plan.small.tiles,
+                       plan.small.warps);
+  if (plan.cluster.row_tiles > 0)
+    return fmt::format("{} blocks for {} rows", plan.cluster.blocks, 16 * plan.cluster.row_tiles);
+  if (plan.tile == nullptr) return "cuBLASLt";
+  return fmt::format("a tile of {} tokens and {} rows (split {}, share {}, resident {})",
+                     plan.tile->tokens, plan.tile->rows, plan.tile->split, plan.tile->share,
+                     plan.tile->resident);
+}
 
 }  // namespace
 
@@ -137,6 +159,18 @@ struct Products::Impl {
     return plans;
   }
 
+  /// For a number of tokens near those that `like` was measured to be fastest for.
+  std::vector<Plan> few_candidates(const Product& p, Plan like) const {
+    constexpr int kFew = 2;
+    std::vector<Plan> plans{std::move(like)};
+    for (LtPlan& plan : lt.plans(bare(p), kFew)) plans.emplace_back().lt = std::move(plan);
+    for (const HopperTile* tile : likely_tiles(without_norm(p), stream)) {
+      plans.emplace_back().tile = tile;
+      break;
+    }
+    return plans;
+  }
+
   std::vector<Plan> candidates(const Product& whole) const {
     std::vector<Plan> plans = fused_plans(whole);
     if (!lt.found()) return plans;
@@ -155,6 +189,8 @@ struct Products::Impl {
   Plan measured(std::vector<Plan> plans, const Product& p) {
     const std::size_t fastest = timer.fastest(
         plans.size(), p, [&](std::size_t i, const Product& product) { run(plans[i], product); });
+    log::debug("{} tokens times [{}, {}]: {} is the fastest of {} ways", p.tokens, p.rows, p.cols,
+               name_of(plans[fastest]), plans.size());
     return std::move(plans[fastest]);
   }
 
@@ -171,11 +207,15 @@ struct Products::Impl {
     const Key key = key_of(p, p.tokens);
     if (const auto found = plans.find(key); found != plans.end()) return found->second;
     const Key near = key_of(p, tokens_like(p.tokens));
+    std::optional<Plan> like;
     if (const auto known = measured_plans.find(near); known != measured_plans.end())
-      if (std::optional<Plan> fitting = adapted(known->second, p))
-        return plans.emplace(key, std::move(*fitting)).first->second;
-    std::vector<Plan> possible = candidates(p);
+      like = adapted(known->second, p);
     const bool tune = p.tokens <= kTunedTokens && !stream.capturing();
+    if (like && !(tune && has_own_plan(p)))
+      return plans.emplace(key, std::move(*like)).first->second;
+    if (like)
+      return plans.emplace(key, measured(few_candidates(p, std::move(*like)), p)).first->second;
+    std::vector<Plan> possible = candidates(p);
     const Plan& plan =
         plans.emplace(key, tune ? measured(std::move(possible), p) : possible.front())
             .first->second;
