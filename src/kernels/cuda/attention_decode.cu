@@ -398,9 +398,12 @@ class DecodeState {
     if (known == 0) {
       const auto kernel = decode_kernel<kDim, kRope, kFew, T, KV>;
       const int shared = decode_shared_bytes<kDim, kRope, T, KV>(group);
+      constexpr std::int64_t kStatic = 1024;  // more than there is of it
+      const auto most = std::min<std::int64_t>(max_shared_bytes() - kStatic,
+                                               decode_shared_bytes<kDim, kRope, T, KV>(16));
       cuda::check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            decode_shared_bytes<kDim, kRope, T, KV>(16)),
-                       "asking for ", shared, " bytes of shared memory");
+                                            static_cast<int>(most)),
+                       "asking for ", most, " bytes of shared memory");
       int each = 0;
       cuda::check_cuda(
           cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, kThreads, shared),

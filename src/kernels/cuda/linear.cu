@@ -50,6 +50,8 @@ constexpr int loads_ahead(int tiles, int warps) {
 /// Blocks that a multiprocessor has room for.
 constexpr int blocks_at_once(int warps) { return warps == 8 ? 4 : 2; }
 
+constexpr std::int64_t kMaxSumsBytes = 36 << 10;  // of SmallSums
+
 /// Dynamic shared memory: the lanes' rings of weights, then x as bf16, whose rows lie half of the
 /// banks apart, so that a warp's loads do not collide.
 struct SmallMemory {
@@ -61,7 +63,11 @@ struct SmallMemory {
     return ring_bytes + ((tokens - 1) * pitch() + width()) * 2;
   }
 };
-constexpr int kMaxSmallBytes = 128 << 10;
+
+/// What a kernel may ask for, besides its sums. GPUs other than Hopper have 99 or 163 KB for both.
+std::int64_t max_small_bytes() {
+  return std::min<std::int64_t>(128 << 10, max_shared_bytes() - kMaxSumsBytes);
+}
 
 /// Brings x to shared memory, under a norm without the scales of its rows: `squares`
 /// [warps][tokens] are sums of squares, of each warp's share. All threads call it.
@@ -323,8 +329,9 @@ SmallMemory memory_for(SmallShape shape, const Product& p) {
 
 std::int64_t small_product_tokens(const Product& p, SmallShape shape) {
   std::int64_t tokens = kSmallTokens;
-  while (tokens > 1 && memory_for(shape, p).bytes(tokens) > kMaxSmallBytes) tokens /= 2;
-  return memory_for(shape, p).bytes(tokens) <= kMaxSmallBytes ? tokens : 0;
+  const std::int64_t most = max_small_bytes();
+  while (tokens > 1 && memory_for(shape, p).bytes(tokens) > most) tokens /= 2;
+  return memory_for(shape, p).bytes(tokens) <= most ? tokens : 0;
 }
 
 void small_product(const Product& p, SmallShape shape, cuda::CudaStream& stream) {
@@ -335,12 +342,14 @@ void small_product(const Product& p, SmallShape shape, cuda::CudaStream& stream)
   const bool gated = is_gated(p.into);
   const auto start = [&]<int kTiles, int kWarps, int kTokens, bool kNorm>() {
     const auto kernel = small_kernel<kTiles, kWarps, kTokens, kNorm>;
-    static const cudaError_t allowed =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMaxSmallBytes);
-    cuda::check_cuda(allowed, "asking for ", kMaxSmallBytes, " bytes of shared memory");
+    static const cudaError_t allowed = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(max_small_bytes()));
+    cuda::check_cuda(allowed, "asking for ", max_small_bytes(), " bytes of shared memory");
     const std::int64_t bytes = memory_for(shape, p).bytes(p.tokens);
+    constexpr std::int64_t kSumsBytes = sizeof(SmallSums<kTiles, kWarps, kTokens, kNorm>);
+    static_assert(kSumsBytes <= kMaxSumsBytes);
     // Each block takes 1 KB more than it asks for.
-    constexpr std::int64_t kBesides = sizeof(SmallSums<kTiles, kWarps, kTokens, kNorm>) + 1024;
+    constexpr std::int64_t kBesides = kSumsBytes + 1024;
     constexpr std::int64_t kOfMultiprocessor = 228 << 10;
     const std::int64_t at_once =
         std::clamp<std::int64_t>(kOfMultiprocessor / round_up<std::int64_t>(bytes + kBesides, 128),
