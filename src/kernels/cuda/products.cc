@@ -46,10 +46,12 @@ std::int64_t tokens_like(std::int64_t tokens) {
 }
 
 /// Whether a plan is looked for among few for this very number of tokens, one that graphs have: a
-/// large product whose time grows with the tokens, so that it matters where tiles end.
+/// large product whose time grows with the tokens, so that it matters where tiles end. Not of
+/// logits, of which a step has one.
 bool has_own_plan(const Product& p) {
   constexpr std::int64_t kLargeBytes = 40 << 20;
-  return p.tokens > 128 && p.tokens <= kTunedTokens && p.tokens % 8 == 0 &&
+  const bool is_logits = p.y_type == DType::kF32 && p.into == Into::kStore;
+  return !is_logits && p.tokens > 128 && p.tokens <= kTunedTokens && p.tokens % 8 == 0 &&
          bytes_of(DType::kBF16, p.rows * p.cols) >= kLargeBytes;
 }
 
