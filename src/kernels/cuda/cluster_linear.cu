@@ -170,6 +170,7 @@ __global__ void __launch_bounds__(kThreads, 2) cluster_kernel(const __grid_const
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
+  if constexpr (kNorm) bring_near(p.norm + begin, 4 * count);
 #pragma unroll 1
   for (int i = 0; i < kAhead; ++i) load(i);
   await_inputs();

@@ -205,6 +205,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_at_once(kWarps))
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
+  if constexpr (kNorm) bring_near(p.norm, 4 * cols);
   point_at_rows();
 #pragma unroll 1
   for (int slot = 0; slot < kAhead; ++slot) load_next(slot);

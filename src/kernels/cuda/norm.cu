@@ -31,14 +31,18 @@ template <class X, class Y, bool kAdd, int kVecs>
 __global__ void norm_kernel(NormArgs args) {
   __shared__ float shared[32];
   let_next_start();
+  const int step = static_cast<int>(blockDim.x) * 8;
+  const auto place = [&](int i) { return static_cast<int>(threadIdx.x) * 8 + i * step; };
+  Vec8 weights[kVecs];  // on their way while the kernel before ends
+#pragma unroll
+  for (int i = 0; i < kVecs; ++i)
+    if (place(i) < args.hidden) weights[i] = Vec8::load(args.weight + place(i));
   await_inputs();
   const std::int64_t row = blockIdx.x;
   const std::int64_t from = args.x_rows == nullptr ? row : args.x_rows[row];
   const X* x = static_cast<const X*>(args.x) + from * args.x_stride;
   float* residual = kAdd ? args.residual + row * args.residual_stride : nullptr;
   Y* y = static_cast<Y*>(args.y) + row * args.y_stride;
-  const int step = static_cast<int>(blockDim.x) * 8;
-  const auto place = [&](int i) { return static_cast<int>(threadIdx.x) * 8 + i * step; };
   Vec8 values[kVecs];
 #pragma unroll
   for (int i = 0; i < kVecs; ++i)
@@ -63,9 +67,8 @@ __global__ void norm_kernel(NormArgs args) {
   for (int i = 0; i < kVecs; ++i) {
     const int at = place(i);
     if (at >= args.hidden) break;
-    const Vec8 weight = Vec8::load(args.weight + at);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) values[i].v[j] *= scale * weight.v[j];
+    for (int j = 0; j < 8; ++j) values[i].v[j] *= scale * weights[i].v[j];
     values[i].store(y + at);
   }
 }

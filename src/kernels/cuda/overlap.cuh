@@ -31,6 +31,16 @@ __device__ inline void await_inputs() {
 #endif
 }
 
+/// Brings the `bytes` at `data` to the L2 cache; all threads of a block call it. For what no kernel
+/// writes, such as the weights of a norm, before await_inputs(): memory that is busy with a
+/// product's weights answers late.
+__device__ inline void bring_near(const void* data, int bytes) {
+  constexpr int kLine = 128;
+  for (int at = static_cast<int>(threadIdx.x) * kLine; at < bytes;
+       at += static_cast<int>(blockDim.x) * kLine)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(data) + at));
+}
+
 /// Whether this process' GPUs know of it: they are taken to be of one kind.
 inline bool overlap_is_known() {
   static const bool known = [] {

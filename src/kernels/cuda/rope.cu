@@ -50,6 +50,8 @@ __host__ __device__ inline int lanes_of(int head_dim) {
 template <class T, class KV, int kHeads>
 __global__ void __launch_bounds__(kThreads) rope_kernel(RopeArgs args) {
   let_next_start();
+  if (args.q_norm != nullptr) bring_near(args.q_norm, 4 * args.head_dim);
+  if (args.k_norm != nullptr) bring_near(args.k_norm, 4 * args.head_dim);
   await_inputs();
   const int lanes = lanes_of(args.head_dim);
   const int lane = static_cast<int>(threadIdx.x) % lanes;
