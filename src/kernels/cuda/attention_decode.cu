@@ -399,7 +399,7 @@ class DecodeState {
       const auto kernel = decode_kernel<kDim, kRope, kFew, T, KV>;
       const int shared = decode_shared_bytes<kDim, kRope, T, KV>(group);
       constexpr std::int64_t kStatic = 1024;  // more than there is of it
-      const auto most = std::min<std::int64_t>(max_shared_bytes() - kStatic,
+      const auto most = std::min<std::int64_t>(stream.max_shared_bytes() - kStatic,
                                                decode_shared_bytes<kDim, kRope, T, KV>(16));
       cuda::check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                             static_cast<int>(most)),

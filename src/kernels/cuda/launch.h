@@ -50,20 +50,6 @@ inline void check_attention_types(DType type, DType kv) {
         " do not go with activations of ", name(type), " on a GPU");
 }
 
-/// Shared memory that a block can have, on this process' GPUs: they are taken to be of one kind.
-inline std::int64_t max_shared_bytes() {
-  static const int known = [] {
-    int device = 0;
-    int bytes = 0;
-    cuda::check_cuda(cudaGetDevice(&device), "asking for the GPU");
-    cuda::check_cuda(
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-        "asking how much shared memory there is");
-    return bytes;
-  }();
-  return known;
-}
-
 inline unsigned blocks_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>(ceil_div(items, per_block));
 }

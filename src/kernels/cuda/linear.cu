@@ -65,8 +65,8 @@ struct SmallMemory {
 };
 
 /// What a kernel may ask for, besides its sums. GPUs other than Hopper have 99 or 163 KB for both.
-std::int64_t max_small_bytes() {
-  return std::min<std::int64_t>(128 << 10, max_shared_bytes() - kMaxSumsBytes);
+std::int64_t max_small_bytes(const cuda::CudaStream& stream) {
+  return std::min<std::int64_t>(128 << 10, stream.max_shared_bytes() - kMaxSumsBytes);
 }
 
 /// Brings x to shared memory, under a norm without the scales of its rows: `squares`
@@ -328,24 +328,26 @@ SmallMemory memory_for(SmallShape shape, const Product& p) {
 
 }  // namespace
 
-std::int64_t small_product_tokens(const Product& p, SmallShape shape) {
+std::int64_t small_product_tokens(const Product& p, SmallShape shape,
+                                  const cuda::CudaStream& stream) {
   std::int64_t tokens = kSmallTokens;
-  const std::int64_t most = max_small_bytes();
+  const std::int64_t most = max_small_bytes(stream);
   while (tokens > 1 && memory_for(shape, p).bytes(tokens) > most) tokens /= 2;
   return memory_for(shape, p).bytes(tokens) <= most ? tokens : 0;
 }
 
 void small_product(const Product& p, SmallShape shape, cuda::CudaStream& stream) {
-  check(p.tokens <= small_product_tokens(p, shape), "small_product cannot take ", p.tokens,
+  check(p.tokens <= small_product_tokens(p, shape, stream), "small_product cannot take ", p.tokens,
         " tokens of ", p.cols, " columns");
   check(p.rows <= INT_MAX && p.cols <= INT_MAX, "a matrix of [", p.rows, ", ", p.cols,
         "] is too large");
   const bool gated = is_gated(p.into);
   const auto start = [&]<int kTiles, int kWarps, int kTokens, bool kNorm>() {
     const auto kernel = small_kernel<kTiles, kWarps, kTokens, kNorm>;
+    const std::int64_t most = max_small_bytes(stream);
     static const cudaError_t allowed = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(max_small_bytes()));
-    cuda::check_cuda(allowed, "asking for ", max_small_bytes(), " bytes of shared memory");
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
+    cuda::check_cuda(allowed, "asking for ", most, " bytes of shared memory");
     const std::int64_t bytes = memory_for(shape, p).bytes(p.tokens);
     constexpr std::int64_t kSumsBytes = sizeof(SmallSums<kTiles, kWarps, kTokens, kNorm>);
     static_assert(kSumsBytes <= kMaxSumsBytes);

@@ -44,7 +44,8 @@ struct SmallShape {
 
 /// The most tokens that small_product() takes at a time: they lie in shared memory. 0: not even
 /// one.
-std::int64_t small_product_tokens(const Product& product, SmallShape shape);
+std::int64_t small_product_tokens(const Product& product, SmallShape shape,
+                                  const cuda::CudaStream& stream);
 
 /// Up to small_product_tokens(); streams the weights through shared memory, and does what comes
 /// before and after the product on the way. The order of the sum over k does not depend on the

@@ -425,7 +425,9 @@ TEST_F(GpuOpsTest, ProductsWithWhatLiesAroundThemAreThoseOfTheReference) {
                  {gpu::SmallShape{1, 8}, gpu::SmallShape{1, 16}, gpu::SmallShape{2, 8},
                   gpu::SmallShape{2, 16}, gpu::SmallShape{4, 8}}) {
               if (gated && shape.tiles == 1) continue;
-              if (tokens > gpu::small_product_tokens({.cols = c.cols}, shape)) continue;
+              if (tokens >
+                  gpu::small_product_tokens({.cols = c.cols}, shape, cuda::as_cuda(*stream_)))
+                continue;
               check_with(
                   "tiles " + std::to_string(shape.tiles) + ", warps " + std::to_string(shape.warps),
                   [&](const gpu::Product& product) {

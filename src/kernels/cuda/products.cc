@@ -143,7 +143,8 @@ struct Products::Impl {
     constexpr ClusterShape kClusters[] = {{2, 4}, {4, 8}, {8, 4}};
     std::vector<Plan> plans;
     for (const SmallShape& shape : kSmall)
-      if ((!is_gated(p.into) || shape.tiles > 1) && p.tokens <= small_product_tokens(p, shape)) {
+      if ((!is_gated(p.into) || shape.tiles > 1) &&
+          p.tokens <= small_product_tokens(p, shape, stream)) {
         plans.emplace_back().small = shape;
         plans.back().fused = true;
       }
@@ -166,10 +167,8 @@ struct Products::Impl {
     constexpr int kFew = 2;
     std::vector<Plan> plans{std::move(like)};
     for (LtPlan& plan : lt.plans(bare(p), kFew)) plans.emplace_back().lt = std::move(plan);
-    for (const HopperTile* tile : likely_tiles(without_norm(p), stream)) {
-      plans.emplace_back().tile = tile;
-      break;
-    }
+    const auto tiles = likely_tiles(without_norm(p), stream);
+    if (!tiles.empty()) plans.emplace_back().tile = tiles.front();
     return plans;
   }
 
@@ -215,9 +214,7 @@ struct Products::Impl {
     const bool tune = p.tokens <= kTunedTokens && !stream.capturing();
     if (like && !(tune && has_own_plan(p)))
       return plans.emplace(key, std::move(*like)).first->second;
-    if (like)
-      return plans.emplace(key, measured(few_candidates(p, std::move(*like)), p)).first->second;
-    std::vector<Plan> possible = candidates(p);
+    std::vector<Plan> possible = like ? few_candidates(p, std::move(*like)) : candidates(p);
     const Plan& plan =
         plans.emplace(key, tune ? measured(std::move(possible), p) : possible.front())
             .first->second;
@@ -253,7 +250,7 @@ void Products::run(const Product& product) {
   Plan always;
   always.small = {.tiles = 2};
   const DType x_type = product.norm == nullptr ? DType::kBF16 : DType::kF32;
-  const std::int64_t step = small_product_tokens(product, always.small);
+  const std::int64_t step = small_product_tokens(product, always.small, impl_->stream);
   check(step > 0, "a product with rows of ", product.cols, " numbers needs cuBLASLt");
   for (std::int64_t first = 0; first < product.tokens; first += step) {
     Product part = product;

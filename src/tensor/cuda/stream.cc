@@ -65,7 +65,9 @@ bool CudaEvent::reached() {
 
 CudaStream::CudaStream(Device device, bool deterministic)
     : device_(device), deterministic_(deterministic) {
-  num_multiprocessors_ = properties(device).num_multiprocessors;
+  const DeviceProperties found = properties(device);
+  num_multiprocessors_ = found.num_multiprocessors;
+  max_shared_bytes_ = found.max_shared_bytes;
   const DeviceScope scope(device);
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream on ",
              to_string(device));

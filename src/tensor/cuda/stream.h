@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -67,6 +68,8 @@ class CudaStream final : public Stream {
     return stream_;
   }
   int num_multiprocessors() const { return num_multiprocessors_; }
+  /// Of one block, when it asks for it.
+  std::int64_t max_shared_bytes() const { return max_shared_bytes_; }
   /// Ops that could choose between kernels by the number of rows must not.
   bool deterministic() const { return deterministic_; }
 
@@ -88,6 +91,7 @@ class CudaStream final : public Stream {
   Device device_;
   bool deterministic_ = false;
   int num_multiprocessors_ = 0;
+  std::int64_t max_shared_bytes_ = 0;
   cudaStream_t stream_ = nullptr;
   CopyQueue copies_;
   std::map<std::type_index, std::shared_ptr<void>>
